@@ -2,9 +2,6 @@
 
 import functools
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -192,13 +189,6 @@ def status(capsys, words):
         main(words)
     captured = capsys.readouterr()
     return ended.value.code, captured.out, captured.err
-
-
-def launched(*words):
-    """Run Python on two processes, as a launcher starts them, and return how it ended."""
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *map(str, words)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
-    return subprocess.run(launch, env=environment, capture_output=True, text=True, timeout=300)
 
 
 def refused(capsys, folder, words, *expected, there=()):

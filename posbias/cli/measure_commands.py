@@ -68,8 +68,7 @@ def measure(
         return
     with kept_until_done(partial):
         results = run.measure(settings, partial=partial, progress=True, bias=added)
-        if run.find_rank()[0] == 0:
-            write_results(output, results)
-            asked = str(results.attrs["quantities"]).split(",")
-            left = run.note_matrices(asked, settings.length, settings.kernel_size)
-            typer.echo("\n".join([f"{output}: {Measurement(results)!r}", *left]))
+        write_results(output, results)
+        asked = str(results.attrs["quantities"]).split(",")
+        left = run.note_matrices(asked, settings.length, settings.kernel_size)
+        typer.echo("\n".join([f"{output}: {Measurement(results)!r}", *left]))

@@ -1,13 +1,11 @@
 """A measurement as a function: prompts through the instrument, batch by batch, into one labelled data set.
 
-The order of work makes refusals cheap: what can be seen without the model is checked before it is loaded. Several
-processes, started by accelerate, share the batches and add their sums up at the end.
+The order of work makes refusals cheap: what can be seen without the model is checked before it is loaded.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -55,18 +53,15 @@ def measure(
     if bias is not None:
         family_of(session.config)  # raises where there is no row
     added = None if bias is None else fitting_biases(session.config, bias)
-    rank, world = find_rank()
-    shown = progress and rank == 0
-    with told(settings.prompts, "prompts", "cutting", shown=shown) as bar:
+    with told(settings.prompts, "prompts", "cutting", shown=progress) as bar:
         bar.update(len(session.ids))
-    provenance = {**session.provenance(), "processes": world}
+    provenance = session.provenance()
     if added is not None:
         provenance["added_bias"] = description_text(added)
-    same = {name: str(x) for name, x in {**provenance, "rank": rank}.items()}
-    kept = Partial(partial, same)
+    kept = Partial(partial, {name: str(x) for name, x in provenance.items()})
     kept.read()  # raises before the model is loaded
     try:
-        with told(1, "model", "loading", shown=shown) as bar:
+        with told(1, "model", "loading", shown=progress) as bar:
             provenance["self_check"] = session.self_check
             instrument = session.instrument
             bar.update()
@@ -76,8 +71,8 @@ def measure(
             provenance["position"] = positions.kind
         with nullcontext() if added is None else added_biases(instrument.model, added):
             try:
-                traces = read_prompts(session, rank, world, kept, shown=shown)
-                arrays = traces.arrays(positions, shown)
+                traces = read_prompts(session, kept, shown=progress)
+                arrays = traces.arrays(positions, progress)
                 provenance |= {"batch_size": traces.settings.batch_size}
                 provenance |= {f"no_{name}": why for name, why in traces.lacking.items()}
             except ValueError:  # of numbers from which nothing goes on
@@ -93,7 +88,7 @@ def measure(
     return make_results(arrays, provenance, traces.variables)
 
 
-def read_prompts(session: Session, rank: int, world: int, partial: Partial, *, shown: bool) -> Traces:
+def read_prompts(session: Session, partial: Partial, *, shown: bool) -> Traces:
     """Return the sums over all prompts; a batch is halved when memory runs out, for the ladder down to a pair.
 
     A prompt's numbers are the same in any batch, but for the ladder, which pairs its prompts: that begins again with
@@ -101,11 +96,10 @@ def read_prompts(session: Session, rank: int, world: int, partial: Partial, *, s
     """
     together, pairs = session.settings.batch_size, "ladder" in session.quantities
     while True:
-        traces = Traces(session, together, range(rank, len(list(session.batches())), world))
+        traces = Traces(session, together)
         try:
-            sizes = [len(ids) for _, ids in traces.shared]
+            sizes = [len(ids) for _, ids in traces.batches]
             partial.go_on("measuring", sizes, traces.read_batch, traces.state, shown)
-            traces.add_up(world)
             return traces
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error) or together <= 1 + pairs:
@@ -161,16 +155,6 @@ class Partial(NamedTuple):
             self.path.unlink(missing_ok=True)
 
 
-def find_rank() -> tuple[int, int]:
-    """Return which process this is, from 0, of how many that a launcher started."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return 0, 1
-    from accelerate import PartialState  # type: ignore[import-untyped]
-
-    state = PartialState(cpu=not torch.cuda.is_available())
-    return state.process_index, state.num_processes
-
-
 def estimate(settings: Settings) -> str:
     """Return what a measurement takes in memory, disk and time, in words: one prompt is measured to see."""
     session = Session(settings)
@@ -178,7 +162,7 @@ def estimate(settings: Settings) -> str:
     prompts, place = len(session.ids), session.place
     weights = sum(x.nbytes for x in session.instrument.model.parameters())
     together = 2 if "ladder" in session.quantities else 1  # which pairs prompts
-    traces = Traces(session.with_prompts(batch_size=together), together, range(1))
+    traces = Traces(session.with_prompts(batch_size=together), together)
     start = time.perf_counter()
     traces.read_batch(0)
     seconds = (time.perf_counter() - start) / together

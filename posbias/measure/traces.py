@@ -1,8 +1,7 @@
-"""What one process adds up of the prompts of a measurement, and the arrays of the result that come of it."""
+"""What is added up of the prompts of a measurement, and the arrays of the result that come of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -27,14 +26,13 @@ ASKED = ("rollout_own", "ladder_prompts", "target_value")
 
 
 class Traces:
-    """Hold the sums over those of a session's batches that are ``chosen``, so many prompts of each ``together``."""
+    """Hold the sums over a session's batches, of which so many prompts are read ``together``."""
 
-    def __init__(self, session: Session, together: int, chosen: Iterable[int]) -> None:
+    def __init__(self, session: Session, together: int) -> None:
         settings = self.settings = session.settings
         self.session, self.ids = session, session.ids
         self.instrument, self.together = session.instrument, together
-        instrument, every = self.instrument, list(session.batches())
-        self.shared = [every[k] for k in chosen]  # the batches that are to be read, in order
+        instrument, self.batches = self.instrument, list(session.batches())
         N, n, T = len(self.ids), settings.length, instrument.T
         kept: Any = {"quantities": session.quantities, "matrices": session.matrices}
         self.layers = [LayerSums(instrument.H, n, where, **kept) for where in instrument.devices()]
@@ -60,19 +58,6 @@ class Traces:
         """Return all that is added up, by name."""
         layers = {f"layer{t}.{name}": x for t, layer in enumerate(self.layers) for name, x in layer.sums.items()}
         return {**self.rows, **layers, **{name: x for one in self.own for name, x in one.sums.items()}}
-
-    def add_up(self, world: int) -> None:
-        """Add the sums of all processes up, which then are the same in each."""
-        if world == 1:
-            return
-        from accelerate import PartialState  # type: ignore[import-untyped]
-        from accelerate.utils import reduce  # type: ignore[import-untyped]
-
-        device = PartialState().device
-        self.rows = {name: reduce(x.to(device), "sum").to(x.device) for name, x in self.rows.items()}
-        every: list[LayerSums | Quantity] = [*self.layers, *self.own]
-        for one in every:
-            one.sums = {name: reduce(x.to(device), "sum").to(x.device) for name, x in one.sums.items()}
 
     def arrays(self, positions: Positions | None, shown: bool) -> dict[str, np.ndarray]:
         """Return the arrays of the result; the sums are let go layer by layer."""
@@ -122,7 +107,7 @@ class Traces:
 
     def read_batch(self, k: int) -> None:
         """Measure the k-th batch and add to the sums; raise ValueError for a NaN or Inf."""
-        rows, ids = self.shared[k]
+        rows, ids = self.batches[k]
         for start in range(0, len(ids), self.together):
             part = ids[start : start + self.together]
             self._read(slice(rows.start + start, rows.start + start + len(part)), part)

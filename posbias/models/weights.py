@@ -8,7 +8,6 @@ module works; what reads weights without a forward pass asks for them here.
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -137,18 +136,13 @@ def out_of_memory() -> ValueError:
 
 
 def find_device(name: str | None) -> torch.device:
-    """Return the device of that name, or a GPU, one for each process, if there is one; raise ValueError for none."""
-    if name is None:
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    else:
-        try:
-            device = torch.device(name)
-            torch.zeros(1, device=device).item()
-        except Exception:  # each kind of device that is not there has an error of its own
-            raise errors.invalid("device", "cpu, cuda or cuda:0, cuda:1, …", repr(name)) from None
-    if device.type == "cuda" and device.index is None:
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
-    return device
+    """Return the device of that name, or a GPU if there is one; raise ValueError for a device that is not there."""
+    try:
+        there = torch.zeros(1, device=name or ("cuda" if torch.cuda.is_available() else "cpu"))
+        there.item()
+    except Exception:  # each kind of device that is not there has an error of its own
+        raise errors.invalid("device", "cpu, cuda or cuda:0, cuda:1, …", repr(name)) from None
+    return there.device
 
 
 def works_on(module: nn.Module) -> torch.device:

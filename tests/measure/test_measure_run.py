@@ -1,4 +1,4 @@
-"""Whole measurements: stopped and resumed, on two processes, and everything that can be wrong with what is given."""
+"""Whole measurements: stopped and resumed, and everything that can be wrong with what is given."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from measuring import EVERYTHING, WORDS, agree, arguments, launched, refused, save, status, write_documents
+from measuring import EVERYTHING, WORDS, agree, arguments, refused, save, status, write_documents
 from safetensors.torch import load_file, save_file
 
 from posbias.cli import main
@@ -266,20 +266,6 @@ def test_code_that_comes_with_a_model_is_not_run(place, tmp_path, out, capsys):
     (foreign / "config.json").write_text(json.dumps(config))
     (foreign / "code.py").write_text(f"open({str(out / 'ran')!r}, 'w')\n")
     refused(capsys, out, arguments(place, out / "m.nc", model=foreign), "--trust-remote-code, received one with code")
-
-
-def test_two_processes_agree_with_one(place, tmp_path, capsys):
-    assert status(capsys, arguments(place, tmp_path / "one.nc", "-q", EVERYTHING, batch_size=4))[0] == 0
-    done = launched("-m", "posbias", *arguments(place, tmp_path / "two.nc", "-q", EVERYTHING, batch_size=4))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("10 prompts") == 1, "the first process speaks for all"
-    one, two = read_results(tmp_path / "one.nc"), read_results(tmp_path / "two.nc")
-    agree(one, two)
-    assert two.attrs["processes"] == 2 and two.attrs["prompts_sha256"] == one.attrs["prompts_sha256"]
-    rows, others = one.influence_prompts.values, two.influence_prompts.values
-    nearest = abs(rows[:, None] - others).max(-1).argmin(1)
-    assert nearest.tolist() == list(range(10)), "each prompt in its own row"
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["one.nc", "two.nc"]
 
 
 def test_the_hub_offline_is_refused_in_a_line(place, tmp_path):

@@ -33,7 +33,7 @@ class Quantity:
 
     def __init__(self, traces: Traces) -> None:
         self.traces, self.instrument = traces, traces.instrument
-        self.sums: dict[str, Tensor] = {}  # over prompts; those of all processes are added up
+        self.sums: dict[str, Tensor] = {}  # over prompts
         sizes = {"prompt": len(traces.ids), "position": traces.settings.length}
         shapes = {name: [*map(sizes.get, dims)] for name, (dims, _) in self.variables.items() if dims[0] == "prompt"}
         self.rows = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in shapes.items()}  # type: ignore[arg-type]
