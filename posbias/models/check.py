@@ -15,15 +15,14 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import set_seed
 
 from posbias.measure.check import Comparison, check_paths, compare_model, norms_before
 from posbias.measure.instrument import Instrument
 from posbias.measure.plain import FAILS
 from posbias.models.attention import Reading, computed
-from posbias.models.families import causal_class, family_of, output_projection, text_config
-from posbias.models.hooks import After, Before, given, hooked, returned
+from posbias.models.families import causal_class, family_of, text_config
 from posbias.models.loading import Source
 
 WITHIN = 1e-4
@@ -87,14 +86,8 @@ def comparisons(instrument: Instrument, ids: Int[Tensor, "1 n"]) -> Iterator[Com
     stated = row.scale(attention)
     scale = 0.0 if seen[0].scale == 1 else abs(seen[0].scale / stated - 1)  # 1: queries are multiplied before
     yield Comparison(f"scale of q·k, {seen[0].scale:.6g}, against {stated:.6g} as the row says", scale, WITHIN, "scale")
-    what = "the norm's output" if row.norm else "x_t"
-    yield Comparison(
-        f"what attention reads, against {what}", _failing(_reads_apart, instrument, ids), WITHIN, "norm, projections"
-    )
-    if row.latent is None:
-        what = "attention times values, against what the output projection reads"
-        off = _failing(_values_apart, instrument, ids, seen[0].probabilities)
-        yield Comparison(what, off, WITHIN, "projections, groups")
+    what = "values, against what norm and projections make of x_t"
+    yield Comparison(what, _failing(_values_apart, instrument, ids), WITHIN, "norm, projections, groups, latent")
     if row.is_fused(instrument.model.config):
         off = _failing(_fused_apart, instrument, ids)
         yield Comparison("fused attention, against eager", off, WITHIN, "fused")
@@ -108,45 +101,28 @@ def _failing(find: Callable[..., float], *args: Any) -> float:
         return torch.inf
 
 
-def _reads_apart(instrument: Instrument, ids: Int[Tensor, "1 n"]) -> float:
-    """Compare what each layer's attention reads with the output of the row's norm; with x_t where the row has none."""
+def _values_apart(instrument: Instrument, ids: Int[Tensor, "1 n"]) -> float:
+    """Compare the values that attention is given with what the row's norm and projections make of x_t."""
     row, off = instrument.family, []
-    for layer, attention in zip(instrument.layers, instrument.attentions, strict=True):
-        said: list[Tensor] = []
-        read: list[Tensor] = []
-        source = row.norm_of(layer) if row.norm and norms_before(layer) else row.stream_of(layer)
-        reader = row.projections_of(attention)[0] if row.latent is None else attention.get_submodule(row.latent[1])
-        before: list[tuple[nn.Module, Before]] = [(reader, lambda module, args, kwargs: read.append(args[0]))]  # noqa: B023
-        after: list[tuple[nn.Module, After]] = []
-        if source is None:
-            before.append((layer, lambda module, args, kwargs: said.append(given(args, kwargs))))  # noqa: B023
+
+    def observe(reading: Reading) -> None:
+        layer, attention = instrument.layers[reading.layer], instrument.attentions[reading.layer]
+        read, size = reading.stream, reading.value.shape[-1]
+        if row.norm and norms_before(layer) and row.stream_of(layer) is None:
+            read = row.norm_of(layer)(read)
+        if row.latent is None:
+            made = [(k, one(read)) for k, one in enumerate(row.projections_of(attention))]
+            parts = [x[..., torch.from_numpy(row.columns(attention, k, x.shape[-1]) == "v")] for k, x in made]
+            V = torch.cat(parts, dim=-1).unflatten(-1, (-1, size))
         else:
-            after.append((source, lambda module, args, output: said.append(returned(output))))  # noqa: B023
-        with torch.no_grad(), hooked(before, after):
-            instrument.logits(instrument.embeddings(ids))
-        off.append(_apart(said[0], read[0]))
+            norm, into, out_of = map(attention.get_submodule, row.latent)
+            short = norm(into(read)[..., : out_of.weight.shape[-1]])
+            V = out_of(short).unflatten(-1, (instrument.H, -1))[..., -size:]
+        V = V.transpose(1, 2).repeat_interleave(instrument.H // V.shape[2], dim=1)
+        off.append(_apart(V, reading.values))
+
+    instrument.measure(ids, observe)
     return max(off)
-
-
-def _values_apart(instrument: Instrument, ids: Int[Tensor, "1 n"], weights: Float[Tensor, "1 H n n"]) -> float:
-    """Compare what the first layer's output projection reads with weights times values, by the row's projections."""
-    row, attention = instrument.family, instrument.attentions[0]
-    made: dict[int, Tensor] = {}
-    read: list[Tensor] = []
-
-    def keep(k: int) -> After:
-        return lambda module, args, output: made.update({k: returned(output)})
-
-    projections = row.projections_of(attention)
-    reads: Before = lambda module, args, kwargs: read.append(args[0])  # noqa: E731
-    after = [(one, keep(k)) for k, one in enumerate(projections)]
-    with torch.no_grad(), hooked([(output_projection(attention), reads)], after):
-        instrument.logits(instrument.embeddings(ids))
-    H, size = weights.shape[1], read[0].shape[-1] // weights.shape[1]
-    values = [x[..., torch.from_numpy(row.columns(attention, k, x.shape[-1]) == "v")] for k, x in sorted(made.items())]
-    V = torch.cat([x.reshape(*ids.shape, -1) for x in values], dim=-1).unflatten(-1, (-1, size))
-    V = V.repeat_interleave(H // V.shape[2], dim=2)
-    return _apart(torch.einsum("bhij,bjhd->bihd", weights, V).reshape(read[0].shape), read[0])
 
 
 def _fused_apart(instrument: Instrument, ids: Int[Tensor, "1 n"]) -> float:

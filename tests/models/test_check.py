@@ -21,12 +21,13 @@ WRONG = [
     ("llama", {"parallel": True}, "x + a"),
     ("llama", {"output": "mlp"}, "x + a"),
     ("llama", {"scale": lambda attention: 0.1}, "scale"),
-    ("gpt2", {"groups": _head_by_head}, "attention times values"),
-    ("llama", {"projections": ("q_proj", "v_proj", "k_proj")}, "attention times values"),
+    ("gpt2", {"groups": _head_by_head}, "values"),
+    ("llama", {"projections": ("q_proj", "v_proj", "k_proj")}, "values"),
     ("gemma2", {"fused": True}, "fused attention"),
-    ("llama", {"norm": ("post_attention_layernorm",)}, "what attention reads"),
-    ("llama", {"norm": ()}, "what attention reads"),
-    ("olmo2", {"norm": ("post_attention_layernorm",)}, "what attention reads"),
+    ("llama", {"norm": ("post_attention_layernorm",)}, "values"),
+    ("llama", {"norm": ()}, "values"),
+    ("olmo2", {"norm": ("post_attention_layernorm",)}, "values"),
+    ("deepseek_v3", {"latent": ("q_a_layernorm", "kv_a_proj_with_mqa", "kv_b_proj")}, "values"),
     ("bloom", {"bias": None}, "attention, against a softmax"),
     ("mpt", {"scale": lambda attention: 0.1}, "attention, against a softmax"),
 ]
@@ -47,7 +48,7 @@ def test_rows_of_the_table_agree(name, tmp_path, capsys):
     settings(name).save_pretrained(tmp_path)
     assert main([str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) > 6 and lines[-1] == "the row agrees with the model" and all("ok" in line for line in lines[:-1])
+    assert len(lines) > 5 and lines[-1] == "the row agrees with the model" and all("ok" in line for line in lines[:-1])
 
 
 def test_weights_that_are_there_are_read(tmp_path, capsys):
@@ -76,7 +77,9 @@ def test_a_row_that_is_registered_is_tried(table, tmp_path, capsys):
     table["persimmon"] = replace(PERSIMMON, groups=_one_after_another)
     assert main([str(tmp_path)]) == 1
     out = capsys.readouterr().out
-    assert "OFF, look at projections, groups" in out and out.endswith("the row DISAGREES with the model\n")
+    assert "OFF, look at norm, projections, groups, latent" in out and out.endswith(
+        "the row DISAGREES with the model\n"
+    )
 
 
 @pytest.mark.parametrize(
