@@ -149,7 +149,7 @@ Quantities = Annotated[tuple[str, ...], BeforeValidator(quantities_of)]
 class Opening:
     """Say which model is wanted, and what it is allowed to do."""
 
-    model: str = setting("", "Directory, GGUF file, id on the hub, or reference/NAME.", "-m")
+    model: str = ""  # directory, GGUF file, id on the hub, or reference/NAME
     revision: str | None = setting(None, "Branch, tag or commit of the model on the hub.")
     tokenizer: str | None = setting(None, "Directory or id, if it is not the model's own.")
     trust_remote_code: Flag = setting(False, "Run code that comes with the model.")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
 import sys
 import time
@@ -34,8 +35,8 @@ REFERENCES = (
     "nope-12",
 )  # fmt: skip
 ROTARY = ("llama-12", "llama-ntk-12", "mistral-12")
-ARTICLE = r"^ = [^=].* = $"
-"""First line of an article in the text of WikiText-2."""
+ARTICLE = r"^(?= = [^=].* = $)"
+"""Before the first line of an article in the text of WikiText-2."""
 STEPS = "step-*"
 """The part of states that training kept; each is an entry of its own."""
 LARGE = ("influence_signed_prompts", "position_bias", "stepped", "pulled", "rolled")
@@ -73,7 +74,9 @@ class Part:
 
     def settings(self, source: Any, wikitext: Path | None) -> Settings:
         """Return the settings of a measurement."""
-        corpus = Corpus(str(wikitext), separator=ARTICLE) if self.text else Corpus("builtin")
+        text = "" if wikitext is None else wikitext.read_text(encoding="utf-8")
+        articles = tuple(part for part in re.split(ARTICLE, text, flags=re.MULTILINE) if part.strip())
+        corpus = Corpus(str(wikitext), given=articles) if self.text else Corpus("builtin")
         numbers = (self.prompts, self.length, self.batch_size)
         how = {"rule": self.rule, "per_document": self.per_document, "dtype": "float32"}  # on a GPU too
         return Settings(source, corpus, *numbers, **how, kernel_size=max(self.length, KERNEL_SIZE))  # type: ignore[arg-type]

@@ -179,8 +179,9 @@ def arguments(place, output, *more, **changes):
     options = {"prompts": 10, "length": 16, "batch_size": 3, "output": output}
     options |= {} if place is None else {"model": place / "bloom", "dataset": place / "d.jsonl"}
     options |= changes
+    model = [str(options.pop("model"))] if "model" in options else []
     pairs = [(f"--{name.replace('_', '-')}", str(value)) for name, value in options.items() if value is not None]
-    return ["measure", *(word for pair in pairs for word in pair), *more]
+    return ["measure", *model, *(word for pair in pairs for word in pair), *more]
 
 
 def status(capsys, words):

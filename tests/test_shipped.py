@@ -82,9 +82,7 @@ def test_a_truncated_file_of_the_package_is_named(tmp_path, monkeypatch, capsys,
     (package / file).write_bytes((package / file).read_bytes()[:100])
     monkeypatch.setattr(shipped, "FOLDER", package)
     with pytest.raises(SystemExit) as ended:
-        cli.main(
-            ["measure", "-m", "reference/bloom-8", "-d", "builtin", "-o", str(tmp_path / "m.nc"), "-N", "2", "-n", "32"]
-        )
+        cli.main(["measure", "reference/bloom-8", "-d", "builtin", "-o", str(tmp_path / "m.nc"), "-N", "2", "-n", "32"])
     err = capsys.readouterr().err
     assert ended.value.code == 2 and err.count("\n") == 1 and err.startswith(f"posbias: {package / file}: checksum: ")
     assert "of 100 bytes" in err and not (tmp_path / "m.nc").exists()

@@ -174,7 +174,7 @@ def test_profiles_are_computed_and_compared(install, elsewhere):
 @pytest.mark.parametrize(
     "words",
     [
-        ["measure", "-m", f"reference/{INSIDE}", "-d", "builtin", "-o", "new.nc"],
+        ["measure", f"reference/{INSIDE}", "-d", "builtin", "-o", "new.nc"],
         ["report", "m.nc", "-o", "m.html"],
     ],
 )
@@ -186,7 +186,7 @@ def test_without_its_extra_a_command_names_it(install, elsewhere, words):
 def test_the_model_inside_is_measured(install, elsewhere):
     python = install("measure")
     options = ("-d", "builtin", "-N", "2", "-n", "32", "-o", "m.nc")
-    status, out, _ = call(python, elsewhere, "measure", "-m", f"reference/{INSIDE}", *options)
+    status, out, _ = call(python, elsewhere, "measure", f"reference/{INSIDE}", *options)
     assert status == 0 and "2 prompts of 32 tokens (builtin)\n8 layers × 6 heads" in out
     assert call(python, elsewhere, "report", "m.nc", "-o", "m.html")[0] == 0
     assert (elsewhere / "m.html").stat().st_size > 10_000

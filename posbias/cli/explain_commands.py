@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from posbias import errors
-from posbias.cli.options import MODEL, group, named_model, with_options
+from posbias.cli.options import MODEL, group, with_options
 from posbias.files import check_output
 from posbias.measure.corpus import Corpus
 from posbias.settings import UNLESS_GIVEN, Opening, Settings
@@ -24,9 +24,9 @@ def register(app: typer.Typer) -> None:
 
 @with_options(opening=[Opening], measuring=MEASURING)
 def explain(
+    model: MODEL,
     prompt: Annotated[Path, typer.Option("--prompt", "-p", help="Text; or .json: messages, or a row as of lookup.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("explained.html"),
-    subject: MODEL = None,
     answer: Annotated[
         str | None, typer.Option(help="What follows the prompt: influence is on the log-probability of all of it.")
     ] = None,
@@ -54,7 +54,6 @@ def explain(
     from posbias.explain.prompt import check_asked
     from posbias.models.opening import check_model
 
-    model = named_model(subject, opening.pop("model"))
     check_model(model)
     if not dry_run:
         check_output(output, ".html", overwrite=overwrite)

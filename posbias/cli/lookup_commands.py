@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from posbias.cli.options import MODEL, Running, group, kept_until_done, named_model, with_options
+from posbias.cli.options import MODEL, Running, group, kept_until_done, with_options
 from posbias.files import check_output, check_partial
 from posbias.lookup.contexts import read_rows
 from posbias.lookup.tasks import Task
@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
     running=[Running],
 )
 def lookup(
-    subject: MODEL = None,
+    model: MODEL,
     rows: Annotated[
         str | None,
         typer.Argument(
@@ -47,18 +47,15 @@ def lookup(
     running: dict[str, bool],
 ) -> None:
     """Ask a model for what stands at each place of its prompt: scores by place, and whether the middle is lost."""
-    from posbias.models.opening import check_subject
+    from posbias.models.opening import check_model
 
-    if opening["model"] and rows is None:
-        subject, rows = None, subject
-    model = named_model(subject, opening.pop("model"))
     if not dry_run:
         check_output(output, overwrite=running["overwrite"])
         partial = check_partial(output, resume=running["resume"])
         if figure is not None:
             check_output(figure, (".png", ".svg"), "figure", overwrite=running["overwrite"])
     Task(task, **asked).check_given(rows, asking["prompts"])  # before anything heavy is loaded
-    check_subject(model, None)
+    check_model(model)
     given = None if rows is None else read_rows(rows)
     import posbias
     from posbias.measure.progress import progress

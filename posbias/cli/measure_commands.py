@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from posbias.cli.options import MODEL, UNTRAINED, Running, group, kept_until_done, named_model, with_options
+from posbias.cli.options import MODEL, UNTRAINED, Running, group, kept_until_done, with_options
 from posbias.files import check_output, check_partial
 from posbias.measure.biases import HELP, read_bias, read_design
 from posbias.measure.corpus import Corpus
@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 @with_options(opening=[Opening], measuring=group(Corpus, Settings, **UNLESS_GIVEN), running=[Running])
 def measure(
     output: Annotated[Path, typer.Option("--output", "-o", help="netCDF file to write (.nc).")],
-    subject: MODEL = None,
+    model: MODEL = "",
     untrained: UNTRAINED = None,
     position_bias: Annotated[
         Path | None,
@@ -45,11 +45,11 @@ def measure(
     from posbias import errors
     from posbias.measure.model import choose_settings, choose_source
 
-    opening["model"] = named_model(subject, opening["model"])
+    opening["model"] = model
     seed = measuring["seed"]
     settings = choose_settings(None, measuring, untrained=untrained is not None)
     if position_bias is not None and untrained is None:
-        raise errors.invalid("position_bias", "--untrained, for a network that is built with it", opening["model"])
+        raise errors.invalid("position_bias", "--untrained, for a network that is built with it", model)
     design = None if position_bias is None else read_design(position_bias)
     added = read_bias(bias)
     check_output(output, overwrite=running["overwrite"])

@@ -6,7 +6,7 @@ group of them as a dict, and says which it leaves out and which have another def
     @with_options(opening=[Opening], measuring=group(Corpus, Settings, without=["tokens"], prompts=64))
     def report(output: Annotated[Path, typer.Option(help="…")], *, opening, measuring): ...
 
-``opening["model"]`` and ``measuring["prompts"]`` then hold what was given, or the default.
+``opening["tokenizer"]`` and ``measuring["prompts"]`` then hold what was given, or the default.
 """
 
 from __future__ import annotations
@@ -54,11 +54,8 @@ UNTRAINED = Annotated[
 ]
 """The option ``--untrained``, which has None as its default."""
 
-MODEL = Annotated[
-    str | None,
-    typer.Argument(metavar="[MODEL]", help="Directory, GGUF file, hub id, or reference/NAME; or --model."),
-]
-"""The argument that names a model, which has None as its default."""
+MODEL = Annotated[str, typer.Argument(metavar="MODEL", help="Directory, GGUF file, hub id, or reference/NAME.")]
+"""The argument that names a model."""
 
 Group = Mapping[str, tuple[Any, Any]]
 """Name of an option → its type with its help, and its default."""
@@ -101,17 +98,6 @@ def with_options(**groups: Group | Iterable[type]) -> Callable[[Callable[..., No
         return called
 
     return decorate
-
-
-def named_model(argument: str | None, option: str) -> str:
-    """Return the model that a command line names, as its argument or as ``--model``, or raise ValueError for both.
-
-    >>> named_model("gpt2", ""), named_model(None, "gpt2")
-    ('gpt2', 'gpt2')
-    """
-    if argument and option:
-        raise errors.invalid("model", "one, as argument or as --model", f"{argument} and {option}")
-    return argument or option
 
 
 def flag(name: str) -> str:

@@ -16,7 +16,7 @@ from posbias import errors
 from posbias.lookup.contexts import Ask, read_row
 from posbias.lookup.prompts import answer_tokens, use_template, write_prompt, write_question
 from posbias.measure.corpus import _text as text_of
-from posbias.measure.corpus import _without, is_conversation, start_tokens
+from posbias.measure.corpus import is_conversation, start_tokens, without_start
 
 WIDTH = 36
 """Characters of a segment that a line shows."""
@@ -108,7 +108,7 @@ def tokenise(
     front = start_tokens(tokenizer) if special_tokens else []
     bare = partial(tokenizer, add_special_tokens=False, verbose=False)
     encoding = bare(text, return_offsets_mapping=True)
-    ids = _without(front, encoding["input_ids"])
+    ids = without_start(front, encoding["input_ids"])
     if len(ids) < 2:
         raise errors.invalid("text", "2 tokens or more", len(ids))
     first = [start for start, _ in encoding["offset_mapping"][-len(ids) :]]

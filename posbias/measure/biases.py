@@ -1,55 +1,39 @@
-"""Position biases given in words or files: those of a network that is built, or one to add to a finished model."""
+"""Position biases given in JSON or files: those of a network that is built, or one to add to a finished model."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from posbias import errors
-from posbias.rollout.position_bias import KINDS, NoBias, layered_biases, position_bias
+from posbias.rollout.position_bias import layered_biases
 
 FIELD = "bias"
 """What the option is called in messages."""
 SUFFIXES = (".yaml", ".yml")
-IN_WORDS = tuple(kind for kind, bias in KINDS.items() if kind != "none" and len(fields(bias)) == 1 and kind != "ratio")
-"""Kinds that one number describes."""
 HELP = (
-    "A position bias to add to the model's logits while it works: log:ALPHA, alibi:SLOPE (below 0 favours what is "
-    "distant), flat:TAU, a description in JSON, or a file (.yaml) with a position_bias, as posbias design --measured "
-    "writes; none unless given."
+    'A position bias to add to the model\'s logits while it works: a description in JSON such as \'{"kind": "log", '
+    '"alpha": 1.4}\', or a file (.yaml) with a position_bias, as posbias design --measured writes; none unless given.'
 )
 
 
 def read_bias(text: str) -> Any:
     """Return the description of the bias that ``--bias`` names, None for ``none``.
 
-    >>> read_bias("log:1.4"), read_bias('[{"kind": "none"}, {"kind": "log", "alpha": 1}]')[1]
-    ({'kind': 'log', 'alpha': 1.4}, {'kind': 'log', 'alpha': 1})
+    >>> read_bias('[{"kind": "none"}, {"kind": "log", "alpha": 1}]')[1]
+    {'kind': 'log', 'alpha': 1}
     """
+    if text == "none":
+        return None
     if text.endswith(SUFFIXES):
         return read_design(Path(text))
-    if text.lstrip().startswith(("{", "[")):
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
-            raise errors.invalid(FIELD, "a description in JSON", repr(text[:60])) from None
-    kind, colon, number = text.partition(":")
-    if kind == NoBias.kind and not colon:
-        return None
-    if kind not in IN_WORDS or not colon:
-        words = ", ".join(f"{name}:NUMBER" for name in IN_WORDS)
-        expected = f"none, {words}, a description in JSON, or a file that ends in {' or '.join(SUFFIXES)}"
-        raise errors.invalid(FIELD, expected, repr(text[:60]))
-    (name,) = [part.name for part in fields(KINDS[kind])]
     try:
-        description = {"kind": kind, name: float(number)}
-    except ValueError:
-        raise errors.invalid(f"{FIELD} {kind}", f"a number after the colon ({name})", repr(number[:60])) from None
-    position_bias(description, FIELD)
-    return description
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        expected = f"none, a description in JSON, or a file that ends in {' or '.join(SUFFIXES)}"
+        raise errors.invalid(FIELD, expected, repr(text[:60])) from None
 
 
 def read_design(file: Path) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass as plain
 from dataclasses import field
@@ -57,9 +56,6 @@ class Corpus:
         kept=True,
         doors="explain",
     )
-    separator: Text | None = setting(
-        None, "Regular expression: lines that begin a new document in a text file.", doors="explain"
-    )
     field: Text = setting(
         "text", "Column of the text, or of the messages, in .jsonl, .csv and .parquet.", doors="explain"
     )
@@ -67,13 +63,9 @@ class Corpus:
     """Documents that are in memory; ``dataset`` is what files call them."""
 
     def __post_init__(self) -> None:
-        """Check that there is a source, and the separator."""
+        """Check that there is a source."""
         if not self.dataset.strip():
             raise errors.invalid("dataset", f"{BUILTIN}, the name of a data set, or a path", "an empty text")
-        try:
-            re.compile(self.separator or "", re.MULTILINE)
-        except (re.error, RecursionError, OverflowError) as error:
-            raise errors.invalid("separator", "a regular expression", f"{self.separator} ({error})") from None
 
     @property
     def reader(self) -> str:
@@ -90,9 +82,6 @@ class Corpus:
 
     def check(self) -> None:
         """Raise ValueError unless it is a name or a path that is there; nothing is read."""
-        if self.separator is not None and self.reader != "text":
-            expected = f"none with {self.dataset}, whose documents are told apart"
-            raise errors.invalid("separator", expected, self.separator)
         if self.reader in ("text", *BUILDERS.values()) and not os.path.isfile(self.dataset):
             raise errors.invalid("dataset", f"a path or one of {', '.join((BUILTIN, *NAMED))}", self.dataset)
         if self.reader == "folder" and not any(Path(self.dataset).glob("*.txt")):
@@ -106,16 +95,10 @@ class Corpus:
         return builtin_documents() if self.reader == BUILTIN else self._read()
 
     def _read(self) -> Iterator[Document]:
-        """Yield texts or conversations of the rows; of a text its parts, from each line that the separator matches."""
+        """Yield texts or conversations of the rows."""
         column = self.field if self.reader in BUILDERS.values() else "text"
         for number, row in enumerate(self._rows(), 1):
-            document = _document(f"{self.dataset}: row {number}", row, column)
-            if self.separator is None or not isinstance(document, str):
-                yield document
-                continue
-            starts = [found.start() for found in re.finditer(self.separator, document, re.MULTILINE)]
-            parts = zip([0, *starts], [*starts, len(document)], strict=True)
-            yield from (document[start:stop] for start, stop in parts if document[start:stop].strip())
+            yield _document(f"{self.dataset}: row {number}", row, column)
 
     def _rows(self) -> Iterator[dict[str, Any]]:
         """Yield the rows that ``datasets`` reads; of a named data set no more than is read."""
@@ -203,12 +186,10 @@ def choose_corpus(asked: Mapping[str, Any], *, untrained: bool = False) -> tuple
         received = asked["dataset"] if given == ["dataset"] else "some"
         raise errors.invalid(given[0], "none with the rule random, which draws tokens and reads no text", received)
     dataset = asked["dataset"] if given == ["dataset"] else BUILTIN
-    named = Corpus(dataset=dataset, separator=asked.get("separator"), field=asked.get("field", "text"))
+    named = Corpus(dataset=dataset, field=asked.get("field", "text"))
     if not in_memory:
         named.check()
         return named, rule
-    if named.separator is not None:
-        raise errors.invalid("separator", f"none with {given[0]}, which are told apart", named.separator)
     return make_corpus(given[0], asked[given[0]], named.field), rule
 
 
@@ -224,7 +205,6 @@ class Prompts:
     """Number of the document, from 0, that each was cut from; random prompts count as documents."""
     offsets: Int[np.ndarray, "N"] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Token of its document at which each was cut, special tokens in front not counted; 0 unless given."""
-
     following: Int[np.ndarray, "N"] | None = None
     """The token after each in its document, where it is kept."""
 
@@ -285,8 +265,7 @@ def make_prompts(
     for read, document in enumerate(corpus.documents(), 1):
         offset = int(rng.integers(body)) if rule == "cut" else 0
         most = min(N - len(found), per_document if rule == "cut" else 1)
-        needed = offset + most * body if rule in ("first", "cut") else None
-        tokens = _tokens(tokenizer, _text(tokenizer, document, f"{corpus.dataset}: document {read - 1}"), front, needed)
+        tokens = _tokens(tokenizer, _text(tokenizer, document, f"{corpus.dataset}: document {read - 1}"), front)
         offset = max(len(tokens) - body, 0) if rule == "last" else offset
         starts = range(offset, len(tokens) - body + 1, body)[:most]
         found += [(front + tokens[start : start + body], read - 1, start) for start in starts]
@@ -294,8 +273,8 @@ def make_prompts(
             ids, origins, offsets = (np.array(x, dtype=np.int64) for x in zip(*found, strict=True))
             return Prompts(ids, read, origins, offsets)
     received = f"{len(found)} from {read} document{'' if read == 1 else 's'}"
-    if corpus.reader == "text" and corpus.separator is None:
-        received += "; --separator says which lines begin a new document"
+    if corpus.reader == "text":
+        received += "; a folder has a document in each .txt file"
         received += "" if rule == "cut" else ", --rule cut with --per-document takes prompts from inside"
     raise errors.invalid(f"dataset {corpus.dataset}", f"{N} prompts of {n} tokens", received)
 
@@ -305,7 +284,7 @@ def shortest(corpus: Corpus, tokenizer: Any, *, special_tokens: bool) -> int:
     check_reads(tokenizer)
     front = start_tokens(tokenizer) if special_tokens else []
     texts = [_text(tokenizer, one, f"{corpus.dataset}: document {k}") for k, one in enumerate(corpus.documents())]
-    return min(len(front) + len(_tokens(tokenizer, text, front, None)) for text in texts)
+    return min(len(front) + len(_tokens(tokenizer, text, front)) for text in texts)
 
 
 def check_reads(tokenizer: Any) -> None:
@@ -373,27 +352,15 @@ def _text(tokenizer: Any, document: Document, where: str) -> str:
     return errors.text(where, text)
 
 
-def _tokens(tokenizer: Any, text: str, front: list[int], wanted: int | None) -> list[int]:
-    """Return at least the first ``wanted`` tokens, or all of them, without the start tokens in front.
-
-    A long text is not tokenized to its end: a prefix of 16 characters a token nearly always suffices; it is cut at
-    white space and its last tokens are not used, so that where a text is cut makes no difference. The whole text is
-    taken if it does not suffice.
-    """
-    margin = 16
-    prefix = text if wanted is None else text[: 16 * (wanted + margin)]
-    if wanted is not None and len(prefix) < len(text):
-        prefix = prefix[: max(prefix.rfind(" "), prefix.rfind("\n")) + 1]
-        ids = _without(front, tokenizer(prefix, add_special_tokens=False, verbose=False)["input_ids"])
-        if len(ids) >= wanted + margin:
-            return ids[:wanted]
-    return _without(front, tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+def _tokens(tokenizer: Any, text: str, front: list[int]) -> list[int]:
+    """Return the tokens of a text without the start tokens in front."""
+    return without_start(front, tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
 
-def _without(front: list[int], ids: list[int]) -> list[int]:
+def without_start(front: list[int], ids: list[int]) -> list[int]:
     """Return ids without the start tokens that they begin with.
 
-    >>> _without([0], [0, 0, 5, 0]), _without([], [0, 5])
+    >>> without_start([0], [0, 0, 5, 0]), without_start([], [0, 5])
     ([5, 0], [0, 5])
     """
     while front and ids[: len(front)] == front:

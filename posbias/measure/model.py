@@ -90,14 +90,14 @@ class Model:
             template; up to where an answer begins, or up to the end of an answer that comes last.
         bias
             A position bias to add to the model's logits while it is measured: one for all heads such as
-            ``{"kind": "log", "alpha": 1.4}`` or ``"log:1.4"``, a list for heads, or a list of lists for layers.
+            ``{"kind": "log", "alpha": 1.4}``, a list for heads, a list of lists for layers, or the same as JSON.
         progress
             Whether to show how far it is; on a terminal unless given, so that a notebook asks for it.
         settings
             Any other setting by the name that it has as an option of ``posbias measure``: ``batch_size``, ``dtype``,
             ``device``, ``device_map``, ``rule``, ``seed`` (of the prompts alone), ``per_document``, ``special_tokens``,
-            ``separator``, ``field``, ``quantities``, ``kernel_size``, ``ladder_prompts``, ``target``,
-            ``against``, ``of``, ``attention``, ``tokens``.
+            ``field``, ``quantities``, ``kernel_size``, ``ladder_prompts``, ``target``, ``against``, ``of``,
+            ``attention``, ``tokens``.
 
         Raises
         ------
@@ -148,7 +148,7 @@ class Model:
         progress
             As in :meth:`measure`.
         settings
-            ``prompts``, ``dataset``, ``separator`` and ``field`` of the profile; ``batch_size``, ``dtype``, ``device``,
+            ``prompts``, ``dataset`` and ``field`` of the profile; ``batch_size``, ``dtype``, ``device``,
             ``device_map``, ``attention``, ``special_tokens`` and ``seed`` as in :meth:`measure`.
 
         Raises

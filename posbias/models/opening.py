@@ -24,15 +24,15 @@ def check_subject(model: str | None, untrained: str | None, seed: int = 0, **of_
 
     >>> check_subject(None, None)
     Traceback (most recent call last):
-    ValueError: model: expected --model, or --untrained for a network without one, received neither
+    ValueError: model: expected a model, or --untrained for a network without one, received neither
     """
     if untrained is None:
         if not model:
-            raise errors.invalid("model", "--model, or --untrained for a network without one", "neither")
+            raise errors.invalid("model", "a model, or --untrained for a network without one", "neither")
         check_model(model)
         return
     if model:
-        raise errors.invalid("untrained", "no --model beside it: weights are read or drawn, not both", f"model {model}")
+        raise errors.invalid("untrained", "no model beside it: weights are read or drawn, not both", f"model {model}")
     check_no_weights(**of_weights)
     errors.seed("seed", seed)
     untrained_file(untrained)  # raises

@@ -35,12 +35,12 @@ def rows(command, said):
     return [(f"{command} {words}", (parts,) if isinstance(parts, str) else parts) for words, parts in said.items()]
 
 
-MODEL = "-m P/bloom -d P/d.jsonl -N 2 -n 8"
+MODEL = "P/bloom -d P/d.jsonl -N 2 -n 8"
 MEASURE = f"measure -o m.nc {MODEL}"
 
 COMMAND_LINES = [
     ("nix", ("No such command 'nix'",)),
-    ("measure -m P/bloom", ("Missing", "--output")),
+    ("measure P/bloom", ("Missing", "--output")),
 ]
 
 OPTIONS_OF_MEASURE = rows(
@@ -55,10 +55,7 @@ OPTIONS_OF_MEASURE = rows(
         "--device meta": "device",
         "--attention flash": ("attention", "flash"),
         "--attention sdpa": ("attention", "eager for bloom", "sdpa"),
-        "--separator '('": "separator",
-        "--separator '^='": ("separator", "d.jsonl, whose documents are told apart"),
         "--rule whole": ("rule", "first, cut, last or random", "whole"),
-        "P/bloom": ("model", "one, as argument or as --model"),
         "-q kernels,gravity": ("quantities", "gravity"),
         "-q heads": ("quantities", "kernels beside heads"),
         "-N 13": ("d.jsonl", "13 prompts of 8 tokens, received 12 from 12 documents"),
@@ -90,10 +87,10 @@ OUTPUTS = [
 ]
 
 MODELS = [
-    ("measure -o m.nc -d P/d.jsonl", ("model", "--model, or --untrained")),
-    ("measure -o m.nc -d P/d.jsonl -m P/bloom --untrained gpt2", ("untrained", "no --model beside it")),
+    ("measure -o m.nc -d P/d.jsonl", ("model", "a model, or --untrained")),
+    ("measure -o m.nc -d P/d.jsonl P/bloom --untrained gpt2", ("untrained", "no model beside it")),
     *rows(
-        "measure -o m.nc -d P/d.jsonl -N 2 -n 8 -m",
+        "measure -o m.nc -d P/d.jsonl -N 2 -n 8",
         {
             "P/empty": ("P/empty", "config.json"),
             "P/not-json": ("P/not-json", "files that transformers reads"),
@@ -134,7 +131,7 @@ MODELS = [
 ]
 
 CORPORA = rows(
-    "measure -o m.nc -m P/bloom -N 2 -n 8 -d",
+    "measure -o m.nc P/bloom -N 2 -n 8 -d",
     {
         "nowhere": ("dataset", "nowhere"),
         "' '": ("dataset", "an empty text"),
@@ -144,9 +141,9 @@ CORPORA = rows(
         "P/latin": ("P/latin", "an intact text file", "0xe9"),
         "P/broken.jsonl": ("broken.jsonl", "an intact json file"),
         "P/number.jsonl": ("number.jsonl: row 1", "a record with a text in 'text'"),
-        "P/zero.txt": ("zero.txt", "0 from 1 document", "--separator"),
-        "P/one.txt": ("one.txt", "1 from 1 document", "--separator", "--rule cut"),
-        "P/one.txt --rule cut": ("one.txt", "--separator"),
+        "P/zero.txt": ("zero.txt", "0 from 1 document"),
+        "P/one.txt": ("one.txt", "1 from 1 document", "a folder has", "--rule cut"),
+        "P/one.txt --rule cut": ("one.txt", "a document in each .txt file"),
         "P/d.csv --field body": ("d.csv: row 1", "'body'"),
         "P/cut.jsonl.gz": ("cut.jsonl.gz", "an intact json file"),
         "P/damaged.parquet": ("damaged.parquet", "an intact parquet file"),
@@ -295,17 +292,14 @@ ADDED_BIASES = [
             "P/plain --position-bias P/even.yaml": ("position_bias", "bloom, mpt, llama", "gpt2"),
         },
     ),
-    ("measure -o m.nc -d P/d.jsonl -N 2 -n 8 -m P/biased-heads", ("position_bias", "one for each of 12 heads", "2")),
+    ("measure -o m.nc -d P/d.jsonl -N 2 -n 8 P/biased-heads", ("position_bias", "one for each of 12 heads", "2")),
     *rows(
         MEASURE,
         {
             "--position-bias P/even.yaml": ("position_bias", "--untrained", "bloom"),
-            "--bias=lag:1": ("bias", "log:NUMBER", "lag:1"),
-            "--bias=log": ("bias", "log:NUMBER", "log"),
-            "--bias=log:1,4": ("bias log", "a number after the colon"),
-            "--bias=log:1e999": ("bias.", "finite numbers"),
-            "--bias log:-1": ("alpha", "a number above -1", "-1.0"),
-            "--bias alibi:-1e38": ("position_bias", "logits of at most", "inf"),
+            "--bias log:1": ("bias", "none, a description in JSON, or a file", "log:1"),
+            '--bias \'{"kind": "log", "alpha": -1}\'': ("alpha", "a number above -1", "-1"),
+            '--bias \'{"kind": "alibi", "slope": -1e38}\'': ("position_bias", "logits of at most", "inf"),
             "--bias P": ("bias", "a file that ends in .yaml"),
             "--bias P/c.yaml": ("c.yaml: position_bias", "a description", "none"),
             "--bias P/added-heads.yaml": ("bias", "one for each of 4 heads", "2"),
@@ -360,7 +354,7 @@ DESIGNS = [
 
 LOOKUPS = [
     *rows(
-        "lookup -o r.nc -m P/bloom",
+        "lookup -o r.nc P/bloom",
         {
             "--prompts 0": "prompts",
             "--seed -1": "seed",
@@ -369,7 +363,7 @@ LOOKUPS = [
             "--form chat": ("form", "template or plain", "chat"),
             "--arms open": ("arms", "some of competing, not_competing, closed_book", "open"),
             "--temperature 0": "temperature",
-            "--temperature 0.5 --bias alibi:1": ("temperature", "1 with a bias"),
+            '--temperature 0.5 --bias \'{"kind": "alibi", "slope": 1}\'': ("temperature", "1 with a bias"),
             "--bias P/added-heads.yaml": ("bias", "one for each of 4 heads", "2"),
             "P/d.jsonl": ("d.jsonl: row 1: documents", "a list of two or more", "None"),
             "P/text.nc": ("rows", "a .jsonl, .csv or .parquet file"),
@@ -378,16 +372,16 @@ LOOKUPS = [
         },
     ),
     *rows(
-        "lookup -o r.nc -m",
+        "lookup -o r.nc",
         {
             "P/small": ("answer", "tokens that the model has"),
             "P/empty": ("P/empty", "config.json"),
             "P/bert": ("architecture", "bert"),
-            "''": ("model", "neither"),
+            "''": ("model", "an empty name"),
         },
     ),
     *rows(
-        "lookup -m P/bloom -o",
+        "lookup P/bloom -o",
         {
             "r.csv": ("output", ".nc", "r.csv"),
             "P/folder.nc": ("folder.nc", "a directory"),
@@ -618,7 +612,7 @@ def test_bad_input_is_one_line(place, listed, tmp_path, monkeypatch, capsys, row
 
 
 FRONT = {
-    "open nothing": (lambda place: posbias.open(), "model: expected --model, or --untrained"),
+    "open nothing": (lambda place: posbias.open(), "model: expected a model, or --untrained"),
     "open a seed below 0": (lambda place: posbias.open(untrained="gpt2", seed=-1), "seed: expected an integer from 0"),
     "a kernel of no rows": (lambda place: posbias.influence_profile([], [0.5]), "dimension"),
     "no layer": (lambda place: posbias.structured_kernels(0, slope=1.0), "at least 1"),

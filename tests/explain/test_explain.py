@@ -381,7 +381,7 @@ BAD_PROMPTS = {
         {"text": {"documents": [ONE, ONE + OTHER], "question": OTHER, "answer": ONE}},
         "prompt: answer: expected one that stands in one document",
     ),
-    "setting": ({"rule": "cut"}, "explain: expected settings among dataset, separator"),
+    "setting": ({"rule": "cut"}, "explain: expected settings among dataset, field"),
     "profile": ({"profile": 3}, "profile: expected a measurement, or a file of one (.nc), received 3"),
     "other length": ({"text": f"{TEXT} {ONE}"}, "profile: expected llama, "),
 }

@@ -143,7 +143,7 @@ def test_the_report_has_the_scores_and_where_they_come_from(measured, tmp_path):
 
 
 def test_the_report_by_command(measured, place, tmp_path, capsys):
-    words = ["measure", "-m", str(place / "bloom"), "-d", str(place / "d.jsonl"), "-N", str(N), "-n", str(LENGTH)]
+    words = ["measure", str(place / "bloom"), "-d", str(place / "d.jsonl"), "-N", str(N), "-n", str(LENGTH)]
     for line in (
         [*words, "-o", str(tmp_path / "m.nc")],
         ["report", str(tmp_path / "m.nc"), "-o", str(tmp_path / "r.html")],

@@ -10,7 +10,7 @@ from measuring import save, text, write_documents
 from transformers import AutoTokenizer
 
 from posbias.measure import corpus as module
-from posbias.measure.corpus import Corpus, Prompts, make_prompts
+from posbias.measure.corpus import Corpus, make_prompts
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +33,6 @@ def test_the_first_tokens_of_documents_long_enough(tmp_path, tokenizer):
     without = make_prompts(Corpus(str(path)), tokenizer, 3, 10, special_tokens=False)
     assert (without.ids[:, 0] != 0).all() and without.documents == 5
     assert len({prompts.sha256, without.sha256, make_prompts(Corpus(str(path)), tokenizer, 3, 10).sha256}) == 2
-
-
-def test_text_is_one_document_or_cut_at_separators(tmp_path):
-    path = tmp_path / "t.txt"
-    path.write_text("before\n = A = \none\n == A.1 == \ntwo\n = B = \nthree\n")
-    assert list(Corpus(str(path)).documents()) == [path.read_text()]
-    parts = list(Corpus(str(path), separator=r"^ = [^=].* = $").documents())
-    assert parts == ["before\n", " = A = \none\n == A.1 == \ntwo\n", " = B = \nthree\n"]
 
 
 def test_a_folder_of_texts_and_a_parquet_file(tmp_path):
@@ -68,21 +60,6 @@ def test_cuts_come_from_inside_and_do_not_overlap(tmp_path, bare):
     assert (again.ids == prompts.ids).all() and (other.ids != prompts.ids).any()
     with pytest.raises(ValueError, match="6 prompts of 10 tokens, received 2 from 3 documents"):
         make_prompts(Corpus(str(path)), bare, 6, 10, rule="cut", seed=5)
-
-
-def test_a_long_text_is_not_tokenized_to_its_end(tmp_path, bare):
-    path = tmp_path / "t.txt"
-    path.write_text(text(50_000))
-    seen = []
-    prompts = make_prompts(Corpus(str(path)), lambda x, **options: seen.append(len(x)) or bare(x, **options), 1, 100)
-    assert prompts.ids[0].tolist() == bare(path.read_text())["input_ids"][:100]
-    assert max(seen) < 3000
-
-
-def test_a_long_document_of_long_words_is_still_long_enough(tmp_path, bare):
-    path = tmp_path / "t.txt"
-    path.write_text(" ".join(["x" * 200] * 60))  # a token each, more characters than the guess allows for
-    assert make_prompts(Corpus(str(path)), bare, 1, 50).ids.shape == (1, 50)
 
 
 def test_named_data_sets_are_streamed(monkeypatch, tokenizer):
@@ -118,7 +95,6 @@ def test_tables_and_packed_files_have_the_same_documents(tmp_path):
         assert list(Corpus(str(tmp_path / f"{name}.gz")).documents()) == texts
     assert list(Corpus(str(tmp_path / "marked.CSV")).documents()) == ["first"]
     (tmp_path / "t.txt.gz").write_bytes(gzip.compress(b"= A\none\n= B\ntwo\n"))
-    assert list(Corpus(str(tmp_path / "t.txt.gz"), separator="^=").documents()) == ["= A\none\n", "= B\ntwo\n"]
     assert list(Corpus(str(tmp_path / "t.txt.gz")).documents()) == ["= A\none\n= B\ntwo\n"]
 
 
@@ -138,4 +114,3 @@ def test_each_prompt_knows_where_in_its_document_it_was_cut(tmp_path, tokenizer)
     assert cut.offsets.tolist() != [0] * 5 and cut.offsets[1] == cut.offsets[0] + 9
     for ids, origin, offset in zip(cut.ids, cut.origins, cut.offsets, strict=True):
         assert ids[1:].tolist() == documents[origin][offset : offset + 9]
-    assert Prompts(cut.ids, 1, cut.origins).offsets.tolist() == [0] * 5

@@ -17,12 +17,12 @@ for words in json.load(sys.stdin):
     except SystemExit as ended:
         print(ended.code, *[name for name in {HEAVY} if name in sys.modules])
 """
-MEASURE = ["measure", "-o", "m.nc", "-m", "reference/bloom-8"]
+MEASURE = ["measure", "-o", "m.nc", "reference/bloom-8"]
 CASES = [
     (["measure", "-o", "no/m.nc", *MEASURE[3:]], "no/m.nc: No such file"),
     ([*MEASURE, "-N", "0"], "prompts: expected an integer of at least 1"),
     ([*MEASURE, "-d", "nowhere"], "dataset: expected a path or one of builtin"),
-    (["measure", "-o", "m.nc", "-m", "empty/none"], "received no such directory in empty, which is there"),
+    (["measure", "-o", "m.nc", "empty/none"], "received no such directory in empty, which is there"),
     (["report", "empty/none", "-o", "r.html"], "received no such directory in empty, which is there"),
     (["lookup", "reference/bloom-8", "-o", "m.nc", "--places", "1"], "places: expected an integer of at least 2"),
     (["explain", "reference/bloom-8", "-o", "e.html", "-p", "empty.txt"], "text: expected a text, messages"),

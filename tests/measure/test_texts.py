@@ -116,7 +116,6 @@ def test_conversations_go_through_the_template(tokenizer, model, said, expected,
         ({"texts": TEXTS, "length": 7}, "expected 5 prompts of 7 tokens, received 3 from 5 documents"),
         ({"texts": TEXTS, "rule": "random"}, "texts: expected none with the rule random"),
         ({"texts": TEXTS, "dataset": "builtin"}, "texts: expected none beside dataset, received both"),
-        ({"texts": TEXTS, "separator": "a"}, "separator: expected none with texts"),
         ({"messages": [[{"role": "user"}]]}, "messages: row 0: expected a text, or messages with a role"),
         ({"texts": ["ban \udcff kam lar"]}, "document 0: expected text that UTF-8 can hold"),
         ({"messages": [{"role": "user", "content": "ban \ud800"}]}, "document 0: expected text that UTF-8 can hold"),
@@ -159,9 +158,9 @@ def test_a_dry_run_refuses_what_the_run_would(model, tmp_path, capsys):
     assert "or --overwrite, received one that is there" in status(capsys, words)[2]
 
 
-def test_a_bias_in_words_is_the_bias_of_the_command(model):
+def test_a_bias_in_json_is_the_bias_of_the_command(model):
     described = model.measure(texts=TEXTS, length=6, bias={"kind": "alibi", "slope": -0.02}, quantities="influence")
-    in_words = model.measure(texts=TEXTS, length=6, bias="alibi:-0.02", quantities="influence")
+    in_words = model.measure(texts=TEXTS, length=6, bias='{"kind": "alibi", "slope": -0.02}', quantities="influence")
     np.testing.assert_array_equal(in_words.influence, described.influence)
     plain = model.measure(texts=TEXTS, length=6, bias="none", quantities="influence")
     assert np.abs(plain.influence - in_words.influence).max() > 1e-5

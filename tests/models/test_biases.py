@@ -509,10 +509,10 @@ def test_a_file_with_a_bias_is_not_taken_for_one_without(place, tmp_path):
 
 
 def test_the_command_and_the_front_door_add_the_bias(place, tmp_path, capsys):
-    words = ["-m", place / "llama", "-d", place / "d.jsonl", "-N", 2, "-n", 16]
+    words = [place / "llama", "-d", place / "d.jsonl", "-N", 2, "-n", 16]
     (tmp_path / "b.yaml").write_text("position_bias: {kind: log, alpha: 2.0}\n")
     found = []
-    for k, bias in enumerate(["none", "log:2", tmp_path / "b.yaml"]):
+    for k, bias in enumerate(["none", ' {"kind": "log", "alpha": 2.0}', tmp_path / "b.yaml"]):
         assert not command("measure", "-o", tmp_path / f"{k}.nc", *words, "--bias", bias), capsys.readouterr().err
         found.append(read_results(tmp_path / f"{k}.nc"))
     assert "added_bias" not in found[0].attrs and found[1].identical(found[2])
