@@ -39,22 +39,34 @@ def report(
     ] = None,
     prompts: Annotated[int | None, typer.Option("--prompts", "-N", help="Of a model: number of prompts; 200.")] = None,
     length: Annotated[int | None, typer.Option("--length", "-n", help="Of a model: tokens in each; 256.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Of a model: print memory, disk and time, from one prompt.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
 ) -> None:
     """Answer in one page: what its prompts' tenths receive, is the middle lost, what predicts it; with figures."""
     is_file = subject.endswith(".nc") and not Path(subject).is_dir()
-    check_output(output, ".html", overwrite=overwrite)
-    given = {"dataset": dataset, "prompts": prompts, "length": length}
+    check_output(output, ".html", overwrite=overwrite or dry_run)
+    given = {"dataset": dataset, "prompts": prompts, "length": length, "dry_run": dry_run or None}
     given = {name: value for name, value in given.items() if value is not None}
     if is_file and (given or keep):
         raise errors.invalid(next(iter(given), "keep"), "a model to measure", f"the file {subject}, measured already")
+    given.pop("dry_run", None)
     asked = complete_settings(given)
     if keep is not None:
-        check_output(keep, field="keep", overwrite=overwrite)
+        check_output(keep, field="keep", overwrite=overwrite or dry_run)
     import posbias
     from posbias.measure.measurement import load
 
     tried = None if lookup is None else posbias.load_lookup(lookup)
+    if dry_run:
+        from posbias.measure.progress import progress
+        from posbias.measure.run import estimate
+
+        with progress(1, "prompt", "measuring"), posbias.open(subject)._running(asked, False) as (settings, _):
+            said = estimate(settings)
+        typer.echo(said)
+        return
     measured = load(subject) if is_file else posbias.open(subject).measure(**asked)
     if keep is not None:
         typer.echo(f"{measured.save(keep)}: {measured.prompts} prompts of {measured.length} tokens")

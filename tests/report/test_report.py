@@ -493,9 +493,11 @@ def test_one_command_from_a_model_to_a_page(place, tmp_path, capsys, monkeypatch
     monkeypatch.setattr(page, "inline_svg", outlined)
     out, kept = tmp_path / "r.html", tmp_path / "k.nc"
     words = ["report", place / "bloom", "-d", place / "d.jsonl", "-N", 4, "-n", 20, "-o", out]
+    assert command(*words, "--dry-run") == 0 and not out.exists()
+    assert "time: about" in (said := capsys.readouterr().out) and "one prompt of 20 tokens" in said
     assert command(*words, "--keep", kept) == 0 and "bloom, 4 prompts of 20 tokens" in capsys.readouterr().out
-    assert command("report", kept, "-o", out, "--overwrite", "-n", 20) == 2
-    assert "length: expected a model to measure" in capsys.readouterr().err and out.exists()
+    assert command("report", kept, "-o", out, "--overwrite", "--dry-run") == 2
+    assert "dry_run: expected a model to measure" in capsys.readouterr().err and out.exists()
     assert posbias.load(kept).prompts == 4
     first = out.read_text()
     assert "<td>value maps</td>" in first and "Layers are <strong>" in first, "the ladder is measured unasked"
