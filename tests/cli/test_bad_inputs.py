@@ -194,6 +194,7 @@ MEASUREMENTS = [
 CONFIGURATIONS = {
     "sequence_length": ("x", 0, 1.5, True),
     "num_layers": (0,),
+    "mask_config": ({"mask_type": "sliding_window"},),
     "mask_config__mask_type": ("random",),
     "mask_config__window_size": (0,),
     "attention_config__num_heads": (0,),

@@ -2,7 +2,6 @@
 
 import json
 import re
-from html.parser import HTMLParser
 
 import numpy as np
 import pandas as pd
@@ -10,6 +9,7 @@ import pytest
 import torch
 from lookup_worlds import TEMPLATE
 from measuring import LLAMA, WORDS, refused, save, status, text, write_documents
+from parsed import Parsed
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_seed
 
 import posbias
@@ -144,45 +144,16 @@ def test_prompts_of_one_document_are_drawn_together(place):
     assert np.allclose(one[ends], five[ends]) and (one["high"] > one["low"]).all()
 
 
-class Page(HTMLParser):
-    """Collect what a page has: its tags, their attributes, and its text; an unclosed or a stray tag is an error."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.open, self.seen, self.fetched, self.text = [], [], [], []
-        self.feed(page)
-        assert not self.open, self.open
-
-    def handle_starttag(self, tag, attrs):
-        self.seen.append(tag)
-        self.fetched += [
-            x for name, x in attrs if name in ("src", "href", "srcset") and not x.startswith(("data:", "#"))
-        ]
-        if tag not in ("meta", "link", "br", "path", "use", "rect"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.handle_starttag(tag, attrs)
-        if self.open and self.open[-1] == tag:
-            self.open.pop()
-
-    def handle_endtag(self, tag):
-        if tag not in ("path", "use", "rect"):
-            assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
-
-
 def test_the_page_and_the_command(place, tmp_path, capsys):
     (tmp_path / "p.txt").write_text(TEXT.replace(PARTS[1], "<b>" + PARTS[1][3:]) + "\n")
     words = ["explain", str(place / "llama"), "-p", str(tmp_path / "p.txt"), "-o", str(tmp_path / "p.html")]
     code, out, err = status(capsys, [*words, "--dataset", str(place / "d.jsonl"), "-N", "5"])
     assert code == 0, err
     assert "4 segments" in out and "without position" in out and "The target depends most on segment" in out
-    page = Page((tmp_path / "p.html").read_text())
-    assert "script" not in page.seen and page.fetched == [] and "b" not in page.seen
-    said = " ".join("".join(page.text).split())
+    page = Parsed((tmp_path / "p.html").read_text())
+    fetched = [x.get(name, "#") for _, x in page.tags for name in ("src", "href", "srcset")]
+    assert "script" not in page.seen and all(x.startswith(("data:", "#")) for x in fetched) and "b" not in page.seen
+    said = page.text
     for part in ("A gradient is local", "<b>", "log-probability", "Where the profile comes from", "95% interval"):
         assert part in said
     assert said.index("depends most on") < said.index("Segment by segment") < said.index("Token by token")
@@ -191,7 +162,7 @@ def test_the_page_and_the_command(place, tmp_path, capsys):
     assert code == 2 and "--overwrite" in err
     code, out, err = status(capsys, [*words, "--overwrite", "--no-profile", "--no-deletions"])
     assert code == 0 and "without position" not in out and "no deletion was tried" in out, err
-    said = " ".join("".join(Page((tmp_path / "p.html").read_text()).text).split())
+    said = Parsed((tmp_path / "p.html").read_text()).text
     assert "profile" not in said and "nan" not in said
 
 
@@ -223,7 +194,7 @@ def test_what_the_model_itself_answers_is_said(place, tmp_path, capsys, monkeypa
     words = ["explain", str(place / "llama"), "-p", str(tmp_path / "p.txt"), "-o", str(tmp_path / "p.html")]
     code, out, _ = status(capsys, [*words, "--no-profile", "--answer", ANSWER])
     assert code == 0 and ", not the answer that is explained\n" in out
-    said = " ".join("".join(Page((tmp_path / "p.html").read_text()).text).split())
+    said = Parsed((tmp_path / "p.html").read_text()).text
     assert f"The model itself answers “{' '.join(likeliest.split())}”, not the answer that is explained" in said
 
 

@@ -2,7 +2,6 @@
 
 import re
 from html import escape
-from html.parser import HTMLParser
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -10,6 +9,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 from conftest import ROOT, command
+from parsed import Parsed
 
 import posbias
 from posbias import cli
@@ -47,30 +47,6 @@ def whole(measured, tmp_path_factory):
     return found, words, (folder / "r.html").read_text()
 
 
-class Parsed(HTMLParser):
-    """Collect tags and text, and what is left open."""
-
-    def __init__(self, content):
-        super().__init__()
-        self.tags, self.open, self.words = [], [], []
-        self.feed(content)
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
-        if tag not in ("meta", "link"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if not {"style", "svg"} & {*self.open}:
-            self.words.append(data)
-
-
 def outlined(figure, description):
     """Stand in for a drawn figure, which takes most of a report's time."""
     plt.close(figure)
@@ -84,7 +60,6 @@ def written(measurement, tmp_path, drawn=False):
             patch.setattr(page, "inline_svg", outlined)
         path = document.write_report(tmp_path / "r.html", measurement._subject(), resamples=100)
     found = Parsed(path.read_text())
-    assert not found.open
     return found, " ".join(" ".join(found.words).split())
 
 
