@@ -89,7 +89,7 @@ def understood(program, words):
         real = argparse.ArgumentParser.parse_args
         with mock.patch("argparse.ArgumentParser.parse_args", lambda self, given: sys.exit(str(real(self, given)))):
             with pytest.raises(SystemExit, match=r"Namespace\("):
-                import_module(program).main(words)
+                import_module(f"{program}.__main__").main(words)
         return
     group = "bookkit.commands" if program == "bookkit" else f"{program}.commands"
     command = typer.main.get_command(cli.make_app([group], program))

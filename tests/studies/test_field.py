@@ -9,7 +9,9 @@ import xarray as xr
 from transformers import AutoConfig, AutoModelForCausalLM, set_seed
 
 from posbias.shipped import model_folder
-from studies import field, results
+from studies import results
+from studies.field import __main__ as field
+from studies.field import tables
 
 MAMBA = {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 4}
 
@@ -39,9 +41,11 @@ def test_what_is_not_known_stays_empty_in_table_and_figure():
     table = field.field_table({"a.field": entry(np.array([0.3, 0.1, 0.6])), "b.field": alone})
     known = {"position", "parameters", "first", "last", "W1 halves"}
     assert {*table.columns[table.loc["alone"].notna()]} == known
-    assert table.loc["one", [*field.COLUMNS][:-2]].notna().all() and table[[*field.COLUMNS][-2:]].isna().all(axis=None)
+    assert table.loc["one", [*tables.COLUMNS][:-2]].notna().all() and table[[*tables.COLUMNS][-2:]].isna().all(
+        axis=None
+    )
     (ax,) = field.draw_field(table).axes
-    assert len(ax.texts) == int(table[[*field.COLUMNS]].notna().sum().sum()) + len(field.GROUPS)
+    assert len(ax.texts) == int(table[[*tables.COLUMNS]].notna().sum().sum()) + len(tables.GROUPS)
 
 
 def test_a_model_that_cannot_be_had_is_one_line_and_the_others_go_on(tmp_path, capsys, monkeypatch):
