@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from posbias.cli.options import MODEL, Running, group, kept_until_done, with_options
-from posbias.files import check_output, check_partial
+from posbias.cli.options import MODEL, group, with_options
+from posbias.files import check_output
 from posbias.lookup.contexts import read_rows
 from posbias.lookup.tasks import Task
 from posbias.settings import Opening, Settings
@@ -23,7 +23,6 @@ def register(app: typer.Typer) -> None:
     opening=[Opening],
     asked=[Task],
     asking=group(Settings, door="lookup", without=["batch_size"], prompts=None),
-    running=[Running],
 )
 def lookup(
     model: MODEL,
@@ -40,20 +39,19 @@ def lookup(
     ] = None,
     task: Annotated[str, typer.Option("--task", "-t", help="documents; kv: a key's value.")] = "documents",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the first prompt; no weights are read.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
     *,
     opening: dict[str, Any],
     asked: dict[str, Any],
     asking: dict[str, Any],
-    running: dict[str, bool],
 ) -> None:
     """Ask a model for what stands at each place of its prompt: scores by place, and whether the middle is lost."""
     from posbias.models.opening import check_model
 
     if not dry_run:
-        check_output(output, overwrite=running["overwrite"])
-        partial = check_partial(output, resume=running["resume"])
+        check_output(output, overwrite=overwrite)
         if figure is not None:
-            check_output(figure, (".png", ".svg"), "figure", overwrite=running["overwrite"])
+            check_output(figure, (".png", ".svg"), "figure", overwrite=overwrite)
     Task(task, **asked).check_given(rows, asking["prompts"])  # before anything heavy is loaded
     check_model(model)
     given = None if rows is None else read_rows(rows)
@@ -68,8 +66,7 @@ def lookup(
             preview = opened.preview_lookup(**named)
         typer.echo(preview)
         return
-    with kept_until_done(partial):
-        found = opened.lookup(**named, partial=partial, progress=True)
-        typer.echo(f"{found.save(output)}: {found!r}")
-        if figure is not None:
-            typer.echo(f"{found.figure(figure)}: figure")
+    found = opened.lookup(**named, progress=True)
+    typer.echo(f"{found.save(output)}: {found!r}")
+    if figure is not None:
+        typer.echo(f"{found.figure(figure)}: figure")

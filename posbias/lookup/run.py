@@ -7,11 +7,9 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 import xarray as xr
 from torch import nn
 
@@ -23,7 +21,6 @@ from posbias.lookup.reader import open_reader
 from posbias.lookup.tasks import SCORES, TASKS, Task
 from posbias.measure.corpus import Prompts
 from posbias.measure.progress import progress as told
-from posbias.measure.run import Partial
 from posbias.measure.session import Session
 from posbias.models.biases import added_biases, divided_logits, fitting_biases
 from posbias.models.loading import check_fits
@@ -44,15 +41,12 @@ def look_up(
     task: Task,
     rows: Sequence[Ask] | None = None,
     *,
-    partial: Path | None = None,
     progress: bool = False,
     like: Session | None = None,
 ) -> xr.Dataset:
     """Ask a model for what stands at each place of its prompts, with one change to it at most.
 
-    What can be seen without the weights is refused before they are loaded. ``partial`` is a file of scores so far: a
-    lookup goes on from there if it is there, and whoever keeps the result removes it. A session ``like`` it has the
-    model open.
+    What can be seen without the weights is refused before they are loaded. A session ``like`` it has the model open.
     """
     session = Session(settings, like)
     if (bias := task.added) is not None:
@@ -79,13 +73,11 @@ def look_up(
         "change": name,
         "prompts_sha256": hashlib.sha256(every.encode()).hexdigest(),
     }
-    kept = Partial(partial, {key: str(x) for key, x in provenance.items()})
-    kept.read()  # raises before the model is loaded
     with told(1, "model", "loading", shown=progress) as bar:
         model = session.instrument.model
         bar.update()
     with changed(model):
-        scores = score_prompts(model, placed, first[:2], kept, shared=bias is None, progress=progress)
+        scores = score_prompts(model, placed, first[:2], shared=bias is None, progress=progress)
     return assemble(contexts, texts | scores, list(placed), provenance)
 
 
@@ -128,7 +120,7 @@ def make_change(bias: Any, temperature: float) -> tuple[str, Callable[[nn.Module
 
 
 def score_prompts(
-    model: nn.Module, placed: Placed, trial: Sequence[Prompt], partial: Partial, *, shared: bool, progress: bool
+    model: nn.Module, placed: Placed, trial: Sequence[Prompt], *, shared: bool, progress: bool
 ) -> dict[str, np.ndarray]:
     """Return scores by name, each by arm, context and place; raise ValueError for a NaN or Inf.
 
@@ -136,20 +128,17 @@ def score_prompts(
     the beginning.
     """
     every = [*dict.fromkeys(prompt for contexts in placed.values() for context in contexts for prompt in context)]
-    number = {prompt: k for k, prompt in enumerate(every)}
-    scores = torch.zeros(len(every), 2, dtype=torch.float64)
+    scores: dict[Prompt, tuple[float, bool]] = {}
     with told(1, "reader", "trying", shown=progress) as bar:
         reader = open_reader(model, [(prompt.ids, prompt.answer_ids) for prompt in trial], shared)
         bar.update()
-
-    def read(k: int) -> None:
-        scores[k] = torch.tensor(reader.answer(every[k].ids, every[k].answer_ids), dtype=torch.float64)
-        if not scores[k].isfinite().all():
-            partial.remove()
-            raise errors.invalid("log_probability", "finite numbers", f"{scores[k, 0]}: {every[k].text[:60]}")
-
-    partial.go_on("asking", [1] * len(every), read, lambda: {"scores": scores}, progress)
-    found = np.array([[[scores[number[p]].numpy() for p in context] for context in arm] for arm in placed.values()])
+    with told(len(every), "prompts", "asking", shown=progress) as bar:
+        for prompt in every:
+            scores[prompt] = log_probability, _ = reader.answer(prompt.ids, prompt.answer_ids)
+            if not np.isfinite(log_probability):
+                raise errors.invalid("log_probability", "finite numbers", f"{log_probability}: {prompt.text[:60]}")
+            bar.update()
+    found = np.array([[[scores[p] for p in context] for context in arm] for arm in placed.values()], dtype=np.float64)
     return {"log_probability": found[..., 0], "correct": found[..., 1]}
 
 

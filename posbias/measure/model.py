@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike, fspath
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posbias import errors
@@ -189,7 +188,6 @@ class Model:
         form: str | None = None,
         bias: Any = None,
         temperature: float = 1.0,
-        partial: str | PathLike[str] | None = None,
         progress: bool | None = None,
         **settings: Any,
     ) -> Found:
@@ -218,8 +216,6 @@ class Model:
             As in :meth:`measure`.
         temperature
             What content adds to attention's logits is divided by this: below 1 sharpens it. One change at a time.
-        partial
-            A file of the scores so far, from which the same lookup goes on; whoever keeps the result removes it.
         progress
             As in :meth:`measure`.
         settings
@@ -238,7 +234,7 @@ class Model:
         own: dict[str, Any] = {"prompts": prompts, "places": places, "arms": arms, "form": form}
         own |= {"bias": bias, "temperature": temperature, **settings}
         with self._looking_up(task, rows, progress, **own) as (asked, shown):
-            return Found(look_up(*asked, partial=Path(partial) if partial else None, progress=shown))
+            return Found(look_up(*asked, progress=shown))
 
     def preview_lookup(self, task: str = "documents", rows: Any = None, **asked: Any) -> str:
         """Return the first prompt of a lookup and how many there are, for the same arguments; no weights are read."""

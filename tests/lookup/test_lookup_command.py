@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-import xarray as xr
 from lookup_worlds import TEMPLATE, byte_tokenizer, save_network
 from measuring import WORDS, refused, save, status
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -88,39 +87,10 @@ def test_every_score_is_that_of_its_whole_prompt_in_plain_transformers(place, tm
     assert code == 2 and "expected a measurement, received a lookup, which posbias.load_lookup and --lookup" in err
 
 
-def test_stopped_after_any_prompt_it_goes_on(place, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("posbias.measure.run.SHARE", 0)
-    output, partial = tmp_path / "r.nc", tmp_path / "r.nc.partial"
-    words = ["lookup", str(place / "chat"), str(place / "rows.jsonl"), "-o"]
-    assert status(capsys, [*words, str(tmp_path / "whole.nc")])[0] == 0
-    whole = read_lookup(tmp_path / "whole.nc")
-    (tmp_path / "whole.nc").unlink()
-    real, calls, trial = Reader.answer, [], 3
-
-    def stop(self, *asked):
-        calls.append(asked)
-        if len(calls) > trial + 9:
-            raise KeyboardInterrupt
-        return real(self, *asked)
-
-    monkeypatch.setattr(Reader, "answer", stop)
-    code, _, err = status(capsys, [*words, str(output)])
-    assert code == 130 and "r.nc.partial is left: the same command with --resume goes on" in err
-    assert [*tmp_path.iterdir()] == [partial]
-    refused(capsys, tmp_path, [*words, str(output)], "r.nc.partial: expected no partial sums", there=[partial])
-    with monkeypatch.context() as patch:
-        patch.setattr(Source, "load_model", lambda *_: pytest.fail("loaded"))
-        for more in (["--prompts", "5"], ["--form", "plain"], ["--temperature", "0.5"]):
-            expected = "expected partial sums of a run with the same settings, received "
-            refused(capsys, tmp_path, [*words, str(output), "--resume", *more], expected, there=[partial])
-    calls.clear()
-    monkeypatch.setattr(Reader, "answer", lambda self, *asked: calls.append(asked) or real(self, *asked))
-    assert status(capsys, [*words, str(output), "--resume"])[0] == 0
-    assert len(calls) == trial + np.unique(whole["prompt"].values).size - 9, "those that were not asked before"
-    assert [*tmp_path.iterdir()] == [output]
-    found = read_lookup(output)
-    assert found.attrs == whole.attrs and found["prompt"].equals(whole["prompt"])
-    xr.testing.assert_allclose(found, whole, atol=1e-5)
+def test_what_is_no_number_is_refused_and_nothing_is_written(place, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Reader, "answer", lambda *_: (float("nan"), False))
+    words = ["lookup", str(place / "bloom"), str(place / "rows.jsonl"), "-o", str(tmp_path / "r.nc")]
+    refused(capsys, tmp_path, words, "log_probability: expected finite numbers, received nan: Answer the question")
 
 
 def test_a_figure_says_what_it_is_of(place, tmp_path, capsys):
