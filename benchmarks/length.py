@@ -28,7 +28,7 @@ import json, sys, time
 from pathlib import Path
 from posbias.measure import run
 from posbias.measure.results import write_results
-from posbias.models.loading import Untrained
+from studies.sizes import Untrained
 from posbias.measure.corpus import Corpus
 from posbias.settings import quantities_of
 from posbias.settings import Settings

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from posbias.models.description import BUILT
 from posbias.models.families import FAMILIES, Family
 
 PAGE = Path(__file__).parents[1] / "book" / "operations.md"
 BEGIN, END = "<!-- table of families -->", "<!-- end of the table -->"
-COLUMNS = ("`model_type`", "positions", "MLP beside attention", "fused attention", "built with given biases", "special")
+COLUMNS = ("`model_type`", "positions", "MLP beside attention", "fused attention", "special")
 
 
 def table() -> str:
@@ -28,8 +27,7 @@ def _cells(row: Family) -> tuple[str, ...]:
         special.append("no norm before attention")
     special += ["latent values"] * bool(row.latent)
     positions = "by configuration" if callable(row.position) else row.position
-    built = "yes" if row.name in BUILT else ""
-    return f"`{row.name}`", positions, _said(row.parallel), _said(row.fused), built, ", ".join(special)
+    return f"`{row.name}`", positions, _said(row.parallel), _said(row.fused), ", ".join(special)
 
 
 def _said(value: Any) -> str:

@@ -153,7 +153,6 @@ class Opening:
     revision: str | None = setting(None, "Branch, tag or commit of the model on the hub.")
     tokenizer: str | None = setting(None, "Directory or id, if it is not the model's own.")
     trust_remote_code: Flag = setting(False, "Run code that comes with the model.")
-    allow_pickle: Flag = setting(False, "Load weights that are not in safetensors; they can run code.")
 
 
 @checked
@@ -179,11 +178,11 @@ class Settings:
     rule: Text = setting(
         "first",
         "first (the first tokens of documents), cut (tokens from inside them), last (their last tokens) or random; "
-        "first unless given, random with --untrained and no --dataset.",
+        "first unless given.",
         kept=True,
     )
     seed: Annotated[int, pydantic.Field(ge=0, lt=2**32, strict=True)] = setting(
-        0, "Of what is drawn: places, tokens, and the weights of --untrained.", kept=True, doors="explain lookup"
+        0, "Of what is drawn: places and tokens.", kept=True, doors="explain lookup"
     )
     per_document: Count = setting(1, "Most prompts from one document, for the rule cut.")
     special_tokens: Flag = setting(

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from posbias.cli.options import MODEL, UNTRAINED, Running, group, kept_until_done, with_options
+from posbias.cli.options import MODEL, Running, group, kept_until_done, with_options
 from posbias.files import check_output, check_partial
-from posbias.measure.biases import HELP, read_bias, read_design
+from posbias.measure.biases import HELP, read_bias
 from posbias.measure.corpus import Corpus
 from posbias.settings import UNLESS_GIVEN, Opening, Settings
 
@@ -22,16 +22,8 @@ def register(app: typer.Typer) -> None:
 
 @with_options(opening=[Opening], measuring=group(Corpus, Settings, **UNLESS_GIVEN), running=[Running])
 def measure(
+    model: MODEL,
     output: Annotated[Path, typer.Option("--output", "-o", help="netCDF file to write (.nc).")],
-    model: MODEL = "",
-    untrained: UNTRAINED = None,
-    position_bias: Annotated[
-        Path | None,
-        typer.Option(
-            help="Of --untrained: a rollout configuration (.yaml) whose position_bias takes the place of the network's "
-            "own positions."
-        ),
-    ] = None,
     bias: Annotated[str, typer.Option(help=HELP)] = "none",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what it would take in memory, disk and time, from one prompt.")
@@ -42,19 +34,15 @@ def measure(
     running: dict[str, bool],
 ) -> None:
     """Measure λ, content logits, attention and input-token influence of a model on a corpus."""
-    from posbias import errors
-    from posbias.measure.model import choose_settings, choose_source
+    from posbias.measure.model import choose_settings, open
+    from posbias.models.opening import check_model
 
-    opening["model"] = model
-    seed = measuring["seed"]
-    settings = choose_settings(None, measuring, untrained=untrained is not None)
-    if position_bias is not None and untrained is None:
-        raise errors.invalid("position_bias", "--untrained, for a network that is built with it", model)
-    design = None if position_bias is None else read_design(position_bias)
+    check_model(model)
+    settings = choose_settings(None, measuring)
     added = read_bias(bias)
     check_output(output, overwrite=running["overwrite"])
     partial = check_partial(output, resume=running["resume"])
-    source = choose_source(opening, untrained, seed, design)  # before anything heavy is loaded
+    source = open(model, **opening).source
     from posbias.measure import run
     from posbias.measure.measurement import Measurement
     from posbias.measure.progress import progress

@@ -45,15 +45,6 @@ def kept_until_done(partial: Path) -> Iterator[None]:
     partial.unlink(missing_ok=True)
 
 
-UNTRAINED = Annotated[
-    str | None,
-    typer.Option(
-        help="In place of a model, an untrained network: config.json, or a directory with one. Weights are drawn with "
-        "--seed; none are read."
-    ),
-]
-"""The option ``--untrained``, which has None as its default."""
-
 MODEL = Annotated[str, typer.Argument(metavar="MODEL", help="Directory, GGUF file, hub id, or reference/NAME.")]
 """The argument that names a model."""
 

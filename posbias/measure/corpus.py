@@ -166,20 +166,20 @@ def _document(where: str, row: Mapping[str, Any], column: str) -> Document:
     return found  # type: ignore[no-any-return]
 
 
-def choose_corpus(asked: Mapping[str, Any], *, untrained: bool = False) -> tuple[Corpus, str]:
+def choose_corpus(asked: Mapping[str, Any]) -> tuple[Corpus, str]:
     """Return the documents that a user's settings name, and the rule, or raise ValueError if there can be none.
 
-    Without a data set an untrained network is given random tokens, any other the built-in documents. Of texts and
-    messages in memory, which may end with a question, the last tokens are taken.
+    Without a data set these are the built-in documents. Of texts and messages in memory, which may end with a question,
+    the last tokens are taken.
 
-    >>> choose_corpus({}, untrained=True)[1], choose_corpus({})[1], choose_corpus({"texts": ["a b"]})[1]
-    ('random', 'first', 'last')
+    >>> choose_corpus({})[1], choose_corpus({"texts": ["a b"]})[1]
+    ('first', 'last')
     """
     given = [name for name in ("dataset", "texts", "messages") if asked.get(name) is not None]
     if len(given) > 1:
         raise errors.invalid(given[1], f"none beside {given[0]}", "both")
     in_memory = bool(given) and given[0] != "dataset"
-    rule = asked.get("rule") or ("random" if untrained and not given else "last" if in_memory else "first")
+    rule = asked.get("rule") or ("last" if in_memory else "first")
     if rule not in RULES:
         raise errors.invalid("rule", f"{', '.join(RULES[:-1])} or {RULES[-1]}", repr(rule))
     if rule == "random" and given:

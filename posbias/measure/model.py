@@ -13,7 +13,7 @@ from posbias import errors
 from posbias.measure.biases import read_bias
 from posbias.measure.corpus import Corpus, choose_corpus, shortest
 from posbias.measure.measurement import Measurement, extra
-from posbias.models.opening import check_subject
+from posbias.models.opening import check_model
 from posbias.settings import ALONE, ALWAYS, Settings, settings_of
 from posbias.shipped import PREFIX
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Model:
-    """Name a model that can be measured; :func:`open` makes one. Its weights are read, or drawn, when it is measured.
+    """Name a model that can be measured; :func:`open` makes one. Its weights are read when it is measured.
 
     Parameters
     ----------
     source
-        The model, its tokenizer, and what they are allowed to do; or the untrained network.
+        The model, its tokenizer, and what they are allowed to do.
     config
         The model's configuration.
     """
@@ -79,7 +79,7 @@ class Model:
         dataset
             ``builtin`` (documentation and code that come with the package), ``fineweb-edu``, ``dclm`` or ``wikipedia``
             (streamed from the hub), or a path: a text file, a folder of .txt files, .jsonl, .csv or .parquet.
-            ``builtin`` unless given; random tokens for an untrained network.
+            ``builtin`` unless given.
         texts
             Prompts that are in memory, in place of a data set: a list of texts, a pandas Series, or a table (pandas,
             datasets) with the text in its column ``field``. Of each its last tokens are the prompt, with
@@ -255,24 +255,19 @@ class Model:
         wanted.check_given(rows, prompts)
         given = None if rows is None else read_rows(rows)[:prompts]
         asked |= {"prompts": prompts or PROMPTS, "quantities": ALONE}
-        with self._running(asked, progress, random=False) as (chosen, shown):
+        with self._running(asked, progress) as (chosen, shown):
             yield (chosen, wanted, given), shown
 
     @contextmanager
-    def _running(
-        self, asked: dict[str, Any], progress: bool | None, *, random: bool = True
-    ) -> Iterator[tuple[Settings, bool]]:
-        """Choose settings, and whether progress is shown; a model in memory is given back when the block ends.
-
-        ``random`` says that an untrained network is given random tokens unless documents are asked for.
-        """
-        from posbias.models.loading import InMemory, Untrained, lent
+    def _running(self, asked: dict[str, Any], progress: bool | None) -> Iterator[tuple[Settings, bool]]:
+        """Choose settings, and whether progress is shown; a model in memory is given back when the block ends."""
+        from posbias.models.loading import InMemory, lent
 
         if asked.get("dataset") is not None:
             asked = {**asked, "dataset": fspath(asked["dataset"])}
         if isinstance(self.source, InMemory):
             asked = self.source.settings(asked)
-        chosen = choose_settings(self.source, asked, untrained=random and isinstance(self.source, Untrained))
+        chosen = choose_settings(self.source, asked)
         with lent(self.source):
             yield chosen, sys.stderr.isatty() if progress is None else bool(progress)
 
@@ -280,7 +275,7 @@ class Model:
         from posbias.measure.results import position_words
         from posbias.models.description import position_kind
         from posbias.models.families import row_of
-        from posbias.models.loading import InMemory, Untrained
+        from posbias.models.loading import InMemory
 
         family = row_of(self.config)
         longest = f"at most {self.longest} tokens" if self.longest else "prompts of any length"
@@ -290,9 +285,7 @@ class Model:
             how = position_words(position_kind(family.position_of(self.config), self.config))
             shape = f"{self.layers} layers × {self.heads} heads, {how}, {longest}"
         how, name = "weights are read by .measure()", self.source.model
-        if isinstance(self.source, Untrained):
-            how, name = f"weights are drawn with seed {self.source.seed} by .measure()", self.source.name()
-        elif isinstance(self.source, InMemory):
+        if isinstance(self.source, InMemory):
             how, name = "weights as they are when .measure() is called", self.source.name()
         return f"{name.removeprefix(PREFIX)}: {self.config.model_type}, {shape}; {how}"
 
@@ -304,14 +297,14 @@ def check_names(door: str, asked: Iterable[str], *more: str) -> None:
         raise errors.invalid(door, f"settings among {', '.join(known)}", ", ".join(unknown))
 
 
-def choose_settings(source: loading.Source | None, asked: dict[str, Any], *, untrained: bool) -> Settings:
+def choose_settings(source: loading.Source | None, asked: dict[str, Any]) -> Settings:
     """Return the settings that a user chose by name, the others as they are unless given.
 
     Nothing heavy is loaded, but for texts in memory without a length: they are made tokens to find the shortest.
     """
     check_names("measure", asked, "texts", "messages")
     asked = {name: value for name, value in asked.items() if value is not None}
-    corpus, rule = choose_corpus(asked, untrained=untrained)
+    corpus, rule = choose_corpus(asked)
     of_run = {name: asked[name] for name in settings_of(Settings) if name in asked}
     if corpus.given is not None and source is not None:
         of_run.setdefault("prompts", len(corpus.given))
@@ -322,17 +315,7 @@ def choose_settings(source: loading.Source | None, asked: dict[str, Any], *, unt
     return Settings(source, corpus, **{"attention": None, **of_run, "rule": rule})  # type: ignore[arg-type]
 
 
-def open(
-    model: Any = None,
-    *,
-    untrained: str | PathLike[str] | None = None,
-    seed: int = 0,
-    position_bias: Any = None,
-    revision: str | None = None,
-    tokenizer: Any = None,
-    trust_remote_code: bool = False,
-    allow_pickle: bool = False,
-) -> Model:
+def open(model: Any, *, revision: str | None = None, tokenizer: Any = None, trust_remote_code: bool = False) -> Model:
     """Open a model to measure it: its configuration is read and checked, its weights are not.
 
     Parameters
@@ -341,15 +324,6 @@ def open(
         A directory, a GGUF file, an id on the hub, or ``reference/NAME`` for one of the ten reference models. Or a
         model in memory: a causal language model of transformers, which peft, torch.compile or data-parallel training
         may have wrapped. It is measured where it is and in its number format, and given back as it was.
-    untrained
-        In place of a model, an untrained network: a config.json or a directory with one, of which nothing else is read.
-        No weights are read, nothing is fetched.
-    seed
-        Of the weights that are drawn for ``untrained``; :meth:`Model.measure` has the seed of the prompts.
-    position_bias
-        Biases that take the place of the positions of ``untrained``: one for all heads such as
-        ``{"kind": "log", "alpha": 1.4}``, a list for heads, or a list of lists for layers. A model in a directory has
-        those that its config.json describes.
     revision
         Branch, tag or commit on the hub; the default branch unless given.
     tokenizer
@@ -357,59 +331,39 @@ def open(
         well; without one it can be given random tokens (``rule="random"``).
     trust_remote_code
         Whether code that comes with the model may run.
-    allow_pickle
-        Whether weights that are not in safetensors may be loaded; such files can run code.
 
     Raises
     ------
     ValueError
-        If there is no such model, or none of a family that can be measured; if both ``model`` and ``untrained`` are
-        given, or neither.
+        If there is no such model, or none of a family that can be measured.
     ModuleNotFoundError
         If the extra ``measure`` is not installed.
     """
-    opening: dict[str, Any] = {"tokenizer": tokenizer, "trust_remote_code": trust_remote_code, "revision": revision}
-    opening |= {"allow_pickle": allow_pickle}
+    opening: dict[str, Any] = {"trust_remote_code": trust_remote_code, "revision": revision}
+    tokenizer = fspath(tokenizer) if isinstance(tokenizer, PathLike) else tokenizer
     if hasattr(model, "state_dict"):
-        return _in_memory(model, opening, {"untrained": untrained, "seed": seed, "position_bias": position_bias})
-    for field, value in (("model", model), ("untrained", untrained), ("tokenizer", tokenizer)):
-        if not isinstance(value, str | PathLike | None):
-            received = (
-                f"{type(value).__name__}, which is for a model in memory" if field == "tokenizer" else repr(value)
-            )
-            raise errors.invalid(field, "a path or a name", received)
-    opening |= {"model": "" if model is None else fspath(model)}
-    opening |= {"tokenizer": None if tokenizer is None else fspath(tokenizer)}
-    source = choose_source(opening, None if untrained is None else fspath(untrained), seed, position_bias)
+        return _in_memory(model, tokenizer, opening)
+    if not isinstance(model, str | PathLike):
+        raise errors.invalid("model", "a path, a name, or a model in memory", repr(model))
+    if not isinstance(tokenizer, str | None):
+        raise errors.invalid(
+            "tokenizer", "a path or a name", f"{type(tokenizer).__name__}, which is for a model in memory"
+        )
+    check_model(fspath(model))
+    with extra("measure"):
+        from posbias.models.loading import Source
+    source = Source(model=fspath(model), tokenizer=tokenizer, **opening)
     return Model(source, source.config())
 
 
-def _in_memory(network: Any, opening: dict[str, Any], drawn: dict[str, Any]) -> Model:
-    """Return a model in memory as one that was opened; what is for files, or for drawn weights, is refused."""
-    tokenizer = opening.pop("tokenizer")
-    for field, value in {**opening, **drawn}.items():
+def _in_memory(network: Any, tokenizer: Any, opening: dict[str, Any]) -> Model:
+    """Return a model in memory as one that was opened; what is for files is refused."""
+    for field, value in opening.items():
         if value:
             raise errors.invalid(field, "none with a model in memory", value)
-    if isinstance(tokenizer, PathLike):
-        tokenizer = fspath(tokenizer)
     if not (tokenizer is None or isinstance(tokenizer, str) or (callable(tokenizer) and hasattr(tokenizer, "__len__"))):
         raise errors.invalid("tokenizer", "one of transformers, a directory or an id", type(tokenizer).__name__)
     from posbias.models.loading import InMemory
 
     source = InMemory(network=network, tokenizer=tokenizer)
     return Model(source, source.config())
-
-
-def choose_source(
-    opening: dict[str, Any], untrained: str | None = None, seed: int = 0, position_bias: Any = None
-) -> loading.Source:
-    """Return the source of a model, or of the untrained network: one of both is named."""
-    model, of_weights = opening["model"], {name: x for name, x in opening.items() if name not in ("model", "tokenizer")}
-    check_subject(model, untrained, seed, **of_weights)
-    if position_bias is not None and untrained is None:
-        raise errors.invalid("position_bias", "untrained, for a network that is built with it", f"model {model}")
-    with extra("measure"):
-        from posbias.models.loading import Source, Untrained
-    if untrained is None:
-        return Source(**opening)
-    return Untrained(untrained, tokenizer=opening["tokenizer"], seed=seed, position_bias=position_bias)

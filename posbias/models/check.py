@@ -112,10 +112,11 @@ def _values_apart(instrument: Instrument, ids: Int[Tensor, "1 n"]) -> float:
             read = row.norm_of(layer)(read)
         if row.latent is None:
             made = [(k, one(read)) for k, one in enumerate(row.projections_of(attention))]
-            parts = [x[..., torch.from_numpy(row.columns(attention, k, x.shape[-1]) == "v")] for k, x in made]
-            V = torch.cat(parts, dim=-1).unflatten(-1, (-1, size))
+            values = [x[..., torch.from_numpy(row.columns(attention, k, x.shape[-1]) == "v")] for k, x in made]
+            V = torch.cat(values, dim=-1).unflatten(-1, (-1, size))
         else:
-            norm, into, out_of = map(attention.get_submodule, row.latent)
+            parts: Any = [attention.get_submodule(path) for path in row.latent]
+            norm, into, out_of = parts
             short = norm(into(read)[..., : out_of.weight.shape[-1]])
             V = out_of(short).unflatten(-1, (instrument.H, -1))[..., -size:]
         V = V.transpose(1, 2).repeat_interleave(instrument.H // V.shape[2], dim=1)

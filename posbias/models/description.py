@@ -17,9 +17,6 @@ from posbias.rollout.position_bias import Biases, describe, layered_biases
 
 FIELD = "position_bias"
 """The field of a configuration that describes given biases."""
-BUILT = ("bloom", "mpt", "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2")
-"""Families of which a network without positions of its own can be built: ALiBi is replaced, rotation switched off."""
-ROTATES = tuple(name for name in BUILT if name not in ("bloom", "mpt"))
 
 THETA = 10_000.0
 NO_ROTATION = {"rope_parameters": {"rope_type": "linear", "rope_theta": THETA, "factor": 1e30}}
@@ -55,18 +52,6 @@ def description_text(biases: Biases) -> str:
         return json.dumps([[describe(bias) for bias in row] for row in rows])
     row = rows[0]
     return json.dumps(describe(row[0]) if len(set(row)) == 1 else [describe(bias) for bias in row])
-
-
-def biased_fields(family: str, description: Any, T: int, H: int) -> dict[str, Any]:
-    """Return the fields that give a configuration of T layers and H heads these biases, and no positions of its own.
-
-    >>> sorted(biased_fields("llama", {"kind": "none"}, 2, 2))
-    ['position_bias', 'rope_parameters']
-    """
-    if family not in BUILT:
-        raise errors.invalid(FIELD, f"a model of {', '.join(BUILT)}, to build it with given biases", family[:60])
-    layered_biases(description, T, H)
-    return {FIELD: description, **(NO_ROTATION if family in ROTATES else {})}
 
 
 def position_kind(own: str, config: Any) -> str:

@@ -1,8 +1,7 @@
-"""Models and tokenizers: of files on this machine or the hub, with weights that are drawn, or in memory.
+"""Models and tokenizers: of files on this machine or the hub, or in memory.
 
-A model is what its files say, or it is refused: no pickle and no remote code unless asked for; weights that are
-missing, unknown, or of another shape are named, and what cannot be read is said in one line. Weights are drawn as
-transformers draws them for the family, which for some models (Pythia, MPT) is not what their authors trained from.
+A model is what its files say, or it is refused: no pickle, and no remote code unless asked for; weights that are
+missing, unknown, or of another shape are named, and what cannot be read is said in one line.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from transformers.utils.hub import cached_file, extract_commit_hash
 from posbias import errors
 from posbias.files import digest
 from posbias.models.biases import attach_biases
-from posbias.models.description import FIELD, biased_fields, biases_of
+from posbias.models.description import FIELD, biases_of
 from posbias.models.families import causal_class, check_family, longest_of, row_of, text_config
 from posbias.models.gguf_file import check_size, find_gguf, quantisation_of, read_gguf
-from posbias.models.opening import GIVEN, Vocabulary, check_no_weights, untrained_file
+from posbias.models.opening import Vocabulary
 from posbias.models.weights import check_weights, check_weights_fit
 from posbias.settings import ATTENTION, DEFAULT, Opening, as_text, quantities_of
 from posbias.settings import DTYPES as DTYPE_NAMES
-from posbias.shipped import PREFIX, model_folder
+from posbias.shipped import model_folder
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 """Files of which one at least lies in the directory of a tokenizer."""
@@ -52,7 +51,7 @@ NO_SHAPE = (
     "transformers_version", "architectures", "_name_or_path", "dtype", "torch_dtype", "use_cache", "auto_map",
     "task_specific_params", "quantization_config",
 )  # fmt: skip
-"""Fields of a configuration that do not change the untrained network: left out of its digest."""
+"""Fields of a configuration that do not change what it describes: left out of its digest."""
 
 WRAPPERS = ("_orig_mod", "module")
 """What torch.compile, and what data-parallel training call the model that they wrap."""
@@ -109,7 +108,7 @@ class Source(Opening):
         if device_map is None and getattr(config, "quantization_config", None) is None:
             check_weights_fit(config, dtype, torch.device(device))
         options: dict[str, Any] = {"dtype": dtype, "attn_implementation": attention, "device_map": device_map}
-        options |= {"use_safetensors": None if self.allow_pickle else True}
+        options |= {"use_safetensors": True}
         options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}  # refused below, by name
         options |= {"adapter_kwargs": {"subfolder": NO_FOLDER}}  # else transformers is not strict about adapters
         if self._gguf is not None:
@@ -151,94 +150,11 @@ class Source(Opening):
                 expected, said = "none with code of its own, or --trust-remote-code", "one with code of its own"
             elif path is None:
                 expected = "a directory, or an id that the hub answers for"
-            elif (
-                auto is not AutoTokenizer
-                and not self.allow_pickle
-                and any(path.glob("*.bin"))
-                and not any(path.glob("*.safetensors"))
-            ):
-                expected, said = "weights in .safetensors", "pickled ones; give --allow-pickle if you trust them"
+            elif auto is not AutoTokenizer and any(path.glob("*.bin")) and not any(path.glob("*.safetensors")):
+                expected, said = "weights in .safetensors", "pickled ones; load them yourself, and posbias.open(model)"
             else:
                 expected = "files that transformers reads"
             raise errors.invalid(f"{what} {name}", expected, said) from None
-
-
-@dataclass(frozen=True)
-class Untrained(Source):
-    """Say which untrained network is wanted: its weights are drawn, never read.
-
-    ``model`` is a ``config.json``, a directory with one, or ``reference/NAME``; a path of that name comes first.
-    ``tokenizer`` is needed for prompts that are cut from text alone. ``position_bias`` describes position biases that
-    take the place of the configuration's own positions: ALiBi is replaced, rotation switched off. ``spread`` is the
-    standard deviation of the initial weights, the family's own unless given.
-    """
-
-    seed: int = 0
-    position_bias: Any = None
-    spread: float | None = None
-
-    def config(self) -> Any:
-        """Return the configuration, of a supported family."""
-        config = self.as_it_is()
-        if self.spread is not None:
-            config.initializer_range = self.spread
-        if self.position_bias is not None:
-            T, H = config.num_hidden_layers, config.num_attention_heads
-            for name, value in biased_fields(config.model_type, self.position_bias, T, H).items():
-                setattr(config, name, value)
-        return config
-
-    def as_it_is(self) -> Any:
-        """Return the configuration of the file."""
-        file = untrained_file(self.model)
-        where = f"untrained {file}"
-        logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-        try:
-            config = AutoConfig.from_pretrained(file, local_files_only=True, trust_remote_code=False)
-        except Exception as error:  # code of others: what it raises is no part of any interface
-            raise errors.invalid(where, "a configuration that transformers reads", errors.short(error)) from None
-        return _decoder(where, config)
-
-    def name(self) -> str:
-        """Return what the network is called in results."""
-        file = untrained_file(self.model)
-        if self.model.startswith(PREFIX):
-            name = self.model
-        else:
-            name = file.resolve().parent.name if file.name == "config.json" else file.stem
-        return f"{name}{'' if self.position_bias is None else GIVEN} (untrained)"
-
-    def version(self) -> str:
-        """Return a digest of the configuration, and the seed of the weights."""
-        fields = {name: value for name, value in self.config().to_diff_dict().items() if name not in NO_SHAPE}
-        found = hashlib.sha256(json.dumps(fields, sort_keys=True, default=str).encode())
-        return f"config-{found.hexdigest()[:16]}, seed {self.seed}"
-
-    def load_model(self, dtype: torch.dtype, device: str, device_map: str | None, attention: str = "eager") -> Any:
-        """Return the network with weights drawn on the CPU: the same bits for every device, attention and bias.
-
-        Parts of its configuration that do not fit each other show only when it runs, on two tokens.
-        """
-        check_no_weights(device_map=device_map)
-        config = self.config()
-        check_attention(config, attention)
-        check_weights_fit(config, dtype, torch.device(device))
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            torch.manual_seed(self.seed)
-            model = causal_class(config).from_config(config, attn_implementation=attention, dtype=dtype)
-            attach_biases(model)
-        model = model.eval().to(device)
-        check_runs(f"untrained {self.model}", model)
-        return model
-
-    def find_tokenizer(self) -> str | None:
-        """Return the tokenizer that is given, else the one beside the configuration, else None."""
-        if self.tokenizer is not None:
-            return self.tokenizer
-        file = untrained_file(self.model)
-        if not any((file.parent / name).is_file() for name in TOKENIZER_FILES):
-            return None
-        return self.model if self.model.startswith(PREFIX) else str(file.parent)
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,8 +193,7 @@ class InMemory(Source):
 
     def version(self) -> str:
         """Return a digest of the configuration and of every parameter and buffer, in its own format."""
-        fields = {name: x for name, x in self.network.config.to_diff_dict().items() if name not in NO_SHAPE}
-        found = hashlib.sha256(json.dumps(fields, sort_keys=True, default=str).encode())
+        found = config_digest(self.network.config)
         for name, x in sorted(self.network.state_dict().items()):
             for part in _plain(x):
                 found.update(f"{name} {part.dtype} {tuple(part.shape)}\n".encode())
@@ -329,6 +244,12 @@ class InMemory(Source):
             if given is not None and given not in (own, device.type if name == "device" else own):
                 raise errors.invalid(name, f"{own or 'none'}, as the model in memory has it", given)
         return {**asked, "dtype": self.dtype(), "device": str(device)}
+
+
+def config_digest(config: Any) -> Any:
+    """Return a digest of what a configuration says of a network, to which more can be added."""
+    fields = {name: x for name, x in config.to_diff_dict().items() if name not in NO_SHAPE}
+    return hashlib.sha256(json.dumps(fields, sort_keys=True, default=str).encode())
 
 
 def _plain(x: Any) -> Iterator[Tensor]:

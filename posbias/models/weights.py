@@ -138,7 +138,7 @@ def out_of_memory() -> ValueError:
 def find_device(name: str | None) -> torch.device:
     """Return the device of that name, or a GPU if there is one; raise ValueError for a device that is not there."""
     try:
-        there = torch.zeros(1, device=name or ("cuda" if torch.cuda.is_available() else "cpu"))
+        there = torch.zeros(1, device=("cuda" if torch.cuda.is_available() else "cpu") if name is None else name)
         there.item()
     except Exception:  # each kind of device that is not there has an error of its own
         raise errors.invalid("device", "cpu, cuda or cuda:0, cuda:1, …", repr(name)) from None

@@ -23,7 +23,7 @@ from posbias import errors
 from posbias.comparison.distances import unit
 from posbias.measure.run import measure
 from posbias.models.families import row_of
-from posbias.models.loading import Source, Untrained
+from posbias.models.loading import Source
 from posbias.models.weights import shape_of
 from posbias.plotting import use_style
 from posbias.predict import predict
@@ -31,6 +31,7 @@ from posbias.settings import ALONE, Settings
 from studies import results
 from studies.field.tables import TRAINED, draw_field, field_table
 from studies.making import Part
+from studies.sizes import Untrained
 
 
 def measure_cells(settings: Settings) -> xr.Dataset:

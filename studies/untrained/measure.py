@@ -16,10 +16,9 @@ import xarray as xr
 from posbias import errors
 from posbias.measure.session import Session
 from posbias.models.families import family_of
-from posbias.models.loading import Untrained
 from posbias.settings import Settings
 from studies.interventions import replaced_rope
-from studies.sizes import BODIES, Size
+from studies.sizes import BODIES, Size, Untrained
 from studies.untrained_profiles import SEEDS, of_seeds, read_network
 
 LAYERS, WIDTH, HEADS, TOKENS = 12, 256, 8, 2048
@@ -69,9 +68,6 @@ class Small(Untrained):
     def name(self) -> str:
         """Return what the network is called in results."""
         return f"{self.model}, {LAYERS} layers of width {WIDTH} (untrained)"
-
-    def find_tokenizer(self) -> str | None:
-        """Return None: its prompts are random tokens."""
 
 
 def measure_untrained(

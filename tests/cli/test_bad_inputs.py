@@ -87,14 +87,15 @@ OUTPUTS = [
 ]
 
 MODELS = [
-    ("measure -o m.nc -d P/d.jsonl", ("model", "a model, or --untrained")),
-    ("measure -o m.nc -d P/d.jsonl P/bloom --untrained gpt2", ("untrained", "no model beside it")),
+    ("measure -o m.nc -d P/d.jsonl", ("Missing", "MODEL")),
     *rows(
         "measure -o m.nc -d P/d.jsonl -N 2 -n 8",
         {
             "P/empty": ("P/empty", "config.json"),
             "P/not-json": ("P/not-json", "files that transformers reads"),
             "P/no-type": ("P/no-type", "model_type"),
+            "P/no-layers": ("num_hidden_layers", "at least 1"),
+            "P/words": "n_layer",
             "P/bert": ("architecture", "bert"),
             "P/d.jsonl": ("model", "a file"),
             "'two words'": ("model two words",),
@@ -106,28 +107,6 @@ MODELS = [
     ),
     ("lookup ./bloom -o f.nc", ("model ./bloom", "a directory, or an id that the hub answers for")),
     ("report ./bloom -o r.html", ("model ./bloom", "a directory, or an id that the hub answers for")),
-    *rows(
-        "measure -o m.nc --untrained P/plain",
-        {
-            "--revision main": ("revision", "main"),
-            "--allow-pickle": "allow_pickle",
-            "-N 2 -n 8 -d P/d.jsonl": "tokenizer",
-            "-N 2 -n 2000": ("length", "1024"),
-        },
-    ),
-    *rows(
-        "measure -o m.nc -N 2 -n 8 --untrained",
-        {
-            "gpt9": ("untrained", "gpt9"),
-            "''": ("untrained", "an empty name"),
-            "P/empty": ("untrained", "a directory with a config.json"),
-            "P/not-json": ("config.json", "a configuration that transformers reads"),
-            "P/bert/config.json": ("architecture", "bert"),
-            "reference/none": ("untrained", "reference/none"),
-            "P/no-layers": ("num_hidden_layers", "at least 1"),
-            "P/words": "n_layer",
-        },
-    ),
 ]
 
 CORPORA = rows(
@@ -279,25 +258,18 @@ COMPARISONS = [
 
 ADDED_BIASES = [
     *rows(
-        "measure -o m.nc -N 2 -n 8 --untrained",
+        "measure -o m.nc -N 2 -n 8",
         {
             "P/biased-text": ("biased-text", "position_bias", "a mapping", "log"),
             "P/biased-kind": ("position_bias.kind", "one of none, alibi, log, flat, ratio", "lag"),
             "P/biased-heads": ("position_bias", "one for each of 12 heads", "2"),
             "P/biased-layers": ("position_bias", "lists for 1 or 12 layers", "2 entries"),
             "P/biased-empty": ("position_bias", "a mapping"),
-            "P/bloom --position-bias P/yaml-list.yaml": ("yaml-list.yaml: position_bias", "none"),
-            "P/bloom --position-bias P/c.yaml": ("c.yaml: position_bias", "none"),
-            "P/bloom --position-bias P/narrow.yaml": ("position_bias", "one for each of 4 heads", "2"),
-            "gpt2": ("untrained", "a config.json, a directory with one, or reference/NAME", "gpt2"),
-            "P/plain --position-bias P/even.yaml": ("position_bias", "bloom, mpt, llama", "gpt2"),
         },
     ),
-    ("measure -o m.nc -d P/d.jsonl -N 2 -n 8 P/biased-heads", ("position_bias", "one for each of 12 heads", "2")),
     *rows(
         MEASURE,
         {
-            "--position-bias P/even.yaml": ("position_bias", "--untrained", "bloom"),
             "--bias log:1": ("bias", "none, a description in JSON, or a file", "log:1"),
             '--bias \'{"kind": "log", "alpha": -1}\'': ("alpha", "a number above -1", "-1"),
             '--bias \'{"kind": "alibi", "slope": -1e38}\'': ("position_bias", "logits of at most", "inf"),
@@ -613,8 +585,10 @@ def test_bad_input_is_one_line(place, listed, tmp_path, monkeypatch, capsys, row
 
 
 FRONT = {
-    "open nothing": (lambda place: posbias.open(), "model: expected a model, or --untrained"),
-    "open a seed below 0": (lambda place: posbias.open(untrained="gpt2", seed=-1), "seed: expected an integer from 0"),
+    "open nothing": (
+        lambda place: posbias.open(None),
+        "model: expected a path, a name, or a model in memory",
+    ),
     "a kernel of no rows": (lambda place: posbias.influence_profile([], [0.5]), "dimension"),
     "no layer": (lambda place: posbias.structured_kernels(0, slope=1.0), "at least 1"),
     "a mean of text": (lambda place: posbias.mean_position("text"), "array of numbers"),

@@ -6,11 +6,14 @@ import json
 
 import numpy as np
 import pytest
-from measuring import save, text, write_documents
-from transformers import AutoTokenizer
+from measuring import save, settings, text, write_documents
+from transformers import AddedToken, AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+import posbias
 from posbias.measure import corpus as module
-from posbias.measure.corpus import Corpus, make_prompts
+from posbias.measure.corpus import Corpus, Prompts, make_prompts
+from posbias.models.loading import special_tokens
+from posbias.models.opening import Vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -114,3 +117,26 @@ def test_each_prompt_knows_where_in_its_document_it_was_cut(tmp_path, tokenizer)
     assert cut.offsets.tolist() != [0] * 5 and cut.offsets[1] == cut.offsets[0] + 9
     for ids, origin, offset in zip(cut.ids, cut.origins, cut.offsets, strict=True):
         assert ids[1:].tolist() == documents[origin][offset : offset + 9]
+
+
+def test_random_tokens_leave_out_what_is_special(tokenizer):
+    ids = make_prompts(Corpus("none"), Vocabulary(5), 50, 20, rule="random", excluded={0, 3}).ids
+    assert set(np.unique(ids)) == {1, 2, 4}
+    assert special_tokens(AutoConfig.for_model("llama", eos_token_id=[7, 8], pad_token_id=9)) == {1, 7, 8, 9}
+    with pytest.raises(ValueError, match="tokens that are not special, received none of 2"):
+        make_prompts(Corpus("none"), Vocabulary(2), 1, 4, rule="random", excluded={0, 1})
+    before = make_prompts(Corpus("none"), tokenizer, 4, 30, rule="random").ids
+    assert (before[:, 0] == 0).all() and (before[:, 1:] > 1).all() and len(np.unique(before)) > 20
+    assert (make_prompts(Corpus("none"), tokenizer, 4, 30, rule="random", excluded=(0, 1)).ids == before).all()
+    size, reserved = len(tokenizer), AutoTokenizer.from_pretrained(tokenizer.name_or_path)
+    reserved.add_tokens([AddedToken(f"<|reserved-{k}|>", special=True) for k in range(200)])
+    assert len(reserved) == size + 200 and not set(range(size, size + 200)) & set(reserved.all_special_ids)
+    assert make_prompts(Corpus("none"), reserved, 8, 30, rule="random").ids.max() < size
+
+
+def test_the_padding_token_of_opt_is_never_drawn():
+    config = settings("opt", vocab_size=6, pad_token_id=1, bos_token_id=2, eos_token_id=2)
+    study = posbias.open(AutoModelForCausalLM.from_config(config)).measure(3, 20, rule="random")
+    assert np.isfinite(study.influence.values).all()
+    ids = make_prompts(Corpus("none"), Vocabulary(6), 3, 20, rule="random", excluded=special_tokens(config)).ids
+    assert study.provenance["prompts_sha256"] == Prompts(ids, 0, np.arange(3)).sha256 and not np.isin(ids, [1, 2]).any()

@@ -6,7 +6,8 @@ from measuring import CONFIGS, make, prompts, save, settings
 
 from posbias.measure.instrument import Instrument
 from posbias.models.families import family_of
-from posbias.models.loading import Source, Untrained
+from posbias.models.loading import Source
+from studies.sizes import Untrained
 
 FUSED = sorted(name for name in CONFIGS if family_of(settings(name)).is_fused(settings(name)))
 TAKES = {"dtype": torch.float32, "device": "cpu", "device_map": None}

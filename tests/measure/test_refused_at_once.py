@@ -63,11 +63,11 @@ def test_the_doors_have_the_same_words_and_defaults():
     front, opened = signature(Model.measure).parameters, signature(posbias.open).parameters
     assert set(settings_of(Corpus, Settings, Opening)) < set(options) and len(options) <= 36
     assert all(f"``{name}``" in Model.measure.__doc__ or name in front for name in settings_of(Corpus, Settings))
-    assert set(settings_of(Opening)) < set(opened) and opened["untrained"].default is options["untrained"] is None
+    assert set(settings_of(Opening)) < set(opened)
     assert all(front[name].default == options[name] for name in ("prompts", "length", "dataset"))
     given = {name: options[name] for name in settings_of(Corpus, Settings)}
-    assert choose_settings(None, given, untrained=False) == choose_settings(None, {}, untrained=False)
+    assert choose_settings(None, given) == choose_settings(None, {})
     with pytest.raises(ValueError, match="^prompts: expected an integer of at least 1, received 0$"):
         Settings(None, None, 0)
     with pytest.raises(ValueError, match="measure: expected settings among dataset, .*, received colour"):
-        choose_settings(None, {"colour": 1}, untrained=False)
+        choose_settings(None, {"colour": 1})

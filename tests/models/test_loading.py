@@ -8,13 +8,14 @@ import pytest
 import torch
 from measuring import CONFIGS, OF_THE_BOOK, N, make, prompts, save, settings
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer, GPT2Config
 
 import posbias
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
 from posbias.models import loading
-from posbias.models.loading import Source, Untrained, check_fits, check_shape, folder_digest
+from posbias.models import weights as memory
+from posbias.models.loading import Source, check_fits, check_shape, folder_digest
 from posbias.models.weights import find_device
 from posbias.settings import Settings
 
@@ -142,7 +143,7 @@ INDEX = "model.safetensors.index.json"
 BROKEN = [
     ("gpt2", written(WEIGHTS, b""), "expected files that transformers reads, received Error while deserializing"),
     ("gpt2", lambda f: (f / WEIGHTS).unlink(), "expected files that transformers reads, received Error no file named"),
-    ("gpt2", lambda f: (f / WEIGHTS).rename(f / "pytorch_model.bin"), "received pickled ones; give --allow-pickle"),
+    ("gpt2", lambda f: (f / WEIGHTS).rename(f / "pytorch_model.bin"), "received pickled ones; load them yourself"),
     ("sharded", written(INDEX, b"{nope"), "expected files that transformers reads, received Expecting property name"),
     ("gpt2", edited(n_head="four"), "Field 'n_head' expected int, got str (value: 'four')"),
     ("gpt2", edited(n_head=5), "configuration: expected one that makes a model, received gpt2: `embed_dim` must be"),
@@ -295,7 +296,6 @@ def test_windows_of_none_are_none_and_masks_are_causal(change):
 def test_of_text_and_pictures_the_text_is_measured(tmp_path):
     source = Source(str(save(tmp_path / "gemma3", "gemma3")))
     assert (source.config().model_type, source.config().num_hidden_layers) == ("gemma3_text", 3)
-    assert Untrained(str(tmp_path / "gemma3"), seed=1).config().model_type == "gemma3_text"
     model = source.load_model(torch.float32, "cpu", None)
     found, own = (Instrument(m).measure(prompts()).influence for m in (model, make("gemma3")))
     assert torch.allclose(found, own, rtol=1e-5)
@@ -321,3 +321,15 @@ def test_the_largest_id_counts_not_how_many_there_are(tiny, tmp_path):
 def test_devices_that_are_not_there_are_refused(device):
     with pytest.raises(ValueError, match=r"^device: expected .*, received [^\n]*$"):
         find_device(Settings(Source("m"), Corpus("builtin"), 1, 8, device=device).device)
+
+
+def test_memory_that_is_available_is_at_most_a_containers(tmp_path, monkeypatch):
+    place = torch.device("cpu")
+    monkeypatch.setattr(memory, "LIMIT", tmp_path / "max")
+    free = memory.memory_available(place)
+    for limit in ("max", "4096"):
+        (tmp_path / "max").write_text(f"{limit}\n")
+        there = memory.memory_available(place)
+        assert there == 4096 if limit == "4096" else 0.5 * free < there < 2 * free
+    with pytest.raises(ValueError, match=r"expected at most the 0\.0 GiB .* on cpu, received weights of"):
+        memory.check_weights_fit(GPT2Config(), torch.float32, place)

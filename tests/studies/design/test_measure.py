@@ -14,8 +14,8 @@ from posbias.comparison.distances import normalised_wasserstein
 from posbias.measure.branches import read_branches
 from posbias.measure.corpus import Corpus
 from posbias.measure.session import Session
-from posbias.models.description import biased_fields
-from posbias.models.loading import Source, Untrained
+from posbias.models.description import NO_ROTATION
+from posbias.models.loading import Source
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.structured import biased_kernels
 from posbias.rollout.untrained import aligned_profile, untrained_profile
@@ -34,6 +34,7 @@ from studies.design.measure import (
 )
 from studies.design.tables import gated_table
 from studies.reference.models import reference
+from studies.sizes import Untrained
 
 PROMPTS, LENGTH = 3, 24
 
@@ -131,7 +132,7 @@ N = 16
 def gated(tmp_path_factory):
     """Return what is measured of the reference Llama's body with four layers and without positions."""
     folder = tmp_path_factory.mktemp("bodies")
-    fields = biased_fields("llama", {"kind": "none"}, 4, reference("llama-12").H)
+    fields = {"position_bias": {"kind": "none"}, **NO_ROTATION}
     reference("llama-12").config(num_hidden_layers=4, **fields).save_pretrained(folder)
     settings = Settings(Untrained(str(folder)), Corpus("builtin"), 4, N, 4, rule="random")
     return measure_gated(settings, "unit", seeds=2)

@@ -13,12 +13,12 @@ from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
 from posbias.measure.session import Session
 from posbias.models.families import FAMILIES
-from posbias.models.loading import Source, Untrained
+from posbias.models.loading import Source
 from posbias.models.weights import shape_of
 from posbias.rollout.structured import structured_kernels
 from posbias.rollout.untrained import aligned_profile, untrained_profile
 from posbias.settings import Settings
-from studies.sizes import SIZES, Sized
+from studies.sizes import SIZES, Sized, Untrained
 from studies.untrained.measure import SMALL, Small, measure_untrained
 from studies.untrained_profiles import PROFILES
 
