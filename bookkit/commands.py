@@ -3,40 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from bookkit.project import find_root
-
-
-class PairedOptions(TyperCommand):
-    """A command whose ``-p`` takes a name and a value, as papermill's does; typer's own options take one word."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Join ``-p NAME VALUE`` into ``-p NAME=VALUE`` and parse as usual."""
-        return super().parse_args(ctx, joined_pairs(args))
-
-
-def joined_pairs(args: list[str]) -> list[str]:
-    """Join each ``-p NAME VALUE`` of a command line into ``-p NAME=VALUE``.
-
-    >>> joined_pairs(["rollout", "-p", "n", "64", "-p", "slope=-1", "-o", "out.ipynb"])
-    ['rollout', '-p', 'n=64', '-p', 'slope=-1', '-o', 'out.ipynb']
-    """
-    joined: list[str] = []
-    rest = list(args)
-    while rest:
-        word = rest.pop(0)
-        joined.append(word)
-        if word in ("-p", "--parameter") and rest:
-            name = rest.pop(0)
-            joined.append(f"{name}={rest.pop(0)}" if re.fullmatch(r"\w+", name) and rest else name)
-    return joined
-
 
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Number of chapters to run at a time.")]
 JOBS = min(4, os.cpu_count() or 1)
@@ -45,7 +17,7 @@ JOBS = min(4, os.cpu_count() or 1)
 def register(app: typer.Typer) -> None:
     """Add the commands of the book to ``app``."""
     app.command("book")(book)
-    app.command("run", cls=PairedOptions)(run)
+    app.command("run")(run)
     app.command("chapters")(chapters)
     app.command("portable")(portable)
     app.command("format")(format_chapters)
@@ -98,7 +70,7 @@ def run(
         typer.Option(
             "--parameter",
             "-p",
-            metavar="NAME VALUE",
+            metavar="NAME=VALUE",
             help="Set a parameter (may be repeated); paths are relative to the current folder.",
         ),
     ] = None,

@@ -36,8 +36,8 @@ def test_chapters_lists_parameters(bookkit):
     ("arguments", "message"),
     [
         (["run", "nix"], "python -m bookkit: chapter: expected one of good, bad, received nix"),
-        (["run", "good", "-p", "m", "1"], "python -m bookkit: good: parameter: expected one of n, received m"),
-        (["run", "good", "-p", "n", "x"], "python -m bookkit: good: n: expected int (default 4), received 'x'"),
+        (["run", "good", "-p", "m=1"], "python -m bookkit: good: parameter: expected one of n, received m"),
+        (["run", "good", "-p", "n=x"], "python -m bookkit: good: n: expected int (default 4), received 'x'"),
         (["run", "good", "-p", "n"], "python -m bookkit: -p: expected a name and a value, received n"),
         (["book", "--jobs", "0"], "should be greater than or equal to 1"),
     ],
@@ -54,14 +54,14 @@ def test_run_writes_where_it_says(bookkit, tmp_path, make_book, monkeypatch):
     )
     committed = root / "notebooks" / "good.ipynb"
     committed.write_text("what was there")
-    status, out, _ = bookkit("run", "good", "-p", "n", "21")
+    status, out, _ = bookkit("run", "good", "-p", "n=21")
     assert status == 0 and "wrote good.out.ipynb" in out
     assert last_output(root / "good.out.ipynb") == ["42"] and committed.read_text() == "what was there"
     folder = root / "elsewhere"  # paths are taken from where the user is
     folder.mkdir()
     monkeypatch.chdir(folder)
     (folder / "mine.txt").write_text("found")
-    assert bookkit("run", "reads", "-p", "file", "mine.txt", "-p", "n", "-3", "-o", tmp_path / "mine.ipynb")[0] == 0
+    assert bookkit("run", "reads", "-p", "file=mine.txt", "-p", "n=-3", "-o", tmp_path / "mine.ipynb")[0] == 0
     assert last_output(tmp_path / "mine.ipynb") == ["(-3, 'found')"]
 
 

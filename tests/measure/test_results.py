@@ -251,7 +251,7 @@ def test_a_chapter_does_not_run_on_one(path, tmp_path, monkeypatch, make_book, c
     ):
         output = tmp_path / "report.ipynb"
         with pytest.raises(SystemExit) as ended:
-            main(["run", "reads", "-p", "measurement", str(given), "-o", str(output)], groups=["bookkit.commands"])
+            main(["run", "reads", "-p", f"measurement={given}", "-o", str(output)], groups=["bookkit.commands"])
         err = capsys.readouterr().err
         assert output.exists() == (not ended.value.code) == (given == path), err
         assert words in err and (given == path or err.count("\n") == 1)
