@@ -55,9 +55,6 @@ DTYPES = ("float32", "bfloat16", "float16")
 ATTENTION = ("eager", "sdpa")
 """How attention is computed: step by step, so that its weights are seen, or fused, so that they are never made."""
 
-OF = ("probability", "logit", "log-probability")
-"""Numbers of the next token's distribution that influence can belong to."""
-
 KERNEL_SIZE = 512
 """Most tokens of a prompt of which matrices are kept, unless another number is given."""
 
@@ -202,14 +199,6 @@ class Settings:
     ladder_prompts: Count | None = setting(
         None, "Prompts for ladder, whole batches from the first on; all unless given.", kept=True
     )
-    target: Text = setting(
-        "top",
-        "What influence belongs to: top (the likeliest next token), next (the one that follows in the text) or the "
-        "text of a token, such as ' Paris'.",
-        kept=True,
-    )
-    against: Text | None = setting(None, "A second token, whose number is subtracted: a contrast.", kept=True)
-    of: Text = setting("probability", "probability, logit or log-probability of the target.", kept=True)
     attention: Literal["eager", "sdpa"] | None = setting(
         "eager", "eager, or sdpa, torch's fused kernel; fused where the family has it unless given.", kept=True,
         doors="explain", kind=str,

@@ -89,7 +89,7 @@ def _misused(name: str, error: Any) -> int:
 
 def one_line(error: Exception) -> str:
     """Return the message of ``error`` in one line, which starts with the file if there is one."""
-    if isinstance(error, ModuleNotFoundError) and "pip install" not in str(error):
+    if isinstance(error, ModuleNotFoundError):
         return f"{error}; it comes with posbias's extra measure: in a checkout, pip install '.[measure]'"
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from posbias.explain.prompt import line, without_label
 from posbias.explain.words import answer
 from posbias.files import check_writable
-from posbias.measure.measurement import Measurement, check_path, extra
+from posbias.measure.measurement import Measurement, check_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,10 +64,9 @@ class Explanation:
         OSError
             If it cannot be written.
         """
-        file = check_writable(check_path(path, ".html"))
-        with extra("book"):
-            from posbias.explain.page import write_page
-        return write_page(file, self)
+        from posbias.explain.page import write_page
+
+        return write_page(check_writable(check_path(path, ".html")), self)
 
     def _facts(self) -> dict[str, str]:
         """Return what is shown beside the table, by name."""

@@ -94,11 +94,11 @@ def prepare(
     if bad := [token for token in prompt.answer if token >= vocabulary or token == unknown]:
         raise errors.invalid("answer", "tokens that the model has", f"{bad[0]} in {str(answer)[:40]!r}")
     chosen, n = target_of(answer, prompt.answer), len(prompt.ids)
-    session = opened.with_prompts(length=n, of=chosen.of)
+    session = opened.with_prompts(length=n)
     session.check()
     check_fits(session.config, session.tokenizer, n + max(len(chosen.tokens) - 1, 0))
     alone = session.with_prompts(
-        corpus=Corpus("prompt", given=(text,)), prompts=1, rule="first", target="top", quantities=session.quantities
+        corpus=Corpus("prompt", given=(text,)), prompts=1, rule="first", quantities=session.quantities
     )
     if profile is None:
         profile = n <= SHORT

@@ -205,8 +205,6 @@ class Prompts:
     """Number of the document, from 0, that each was cut from; random prompts count as documents."""
     offsets: Int[np.ndarray, "N"] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Token of its document at which each was cut, special tokens in front not counted; 0 unless given."""
-    following: Int[np.ndarray, "N"] | None = None
-    """The token after each in its document, where it is kept."""
 
     def __post_init__(self) -> None:
         """Fill in offsets of 0."""

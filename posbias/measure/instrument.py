@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from posbias import errors
 from posbias.measure import ladder
-from posbias.measure.target import Target
 from posbias.models.attention import NAMES, Reading
 from posbias.models.families import Family, family_of, text_config
 from posbias.models.hooks import After, Before, given, hooked, regiven, rereturned, returned
@@ -34,7 +33,7 @@ class BatchReading:
     lambda_frobenius: Float[Tensor, "B T"]  # ‖a‖ / (‖x‖ + ‖a‖) with Frobenius norms over the sequence
     lambda_token: Float[Tensor, "B T"]  # The mean over tokens of ‖a_i‖ / (‖x_i‖ + ‖a_i‖)
     norm_ratio: Float[Tensor, "B T"]  # The largest ‖x_i‖ over the median one
-    influence: Float[Tensor, "B n"]  # L2 norm of the gradient of the target with respect to each input embedding
+    influence: Float[Tensor, "B n"]  # L2 norm of the gradient of the value with respect to each input embedding
     influence_signed: Float[Tensor, "B n"]  # Gradient times input, summed over the embedding
     probability: Float[Tensor, "B"]  # Of the most likely next token after the last position
     target_value: Float[Tensor, "B"]  # What influence is a derivative of; that probability unless another was given
@@ -43,10 +42,14 @@ class BatchReading:
 
 Value = Callable[[Float[Tensor, "B v"]], Float[Tensor, "B"]]
 """Takes the next token's logits and returns what influence is a derivative of."""
-TOP = Target()
 
 Observer = Callable[[Reading], object]
 """Takes what one layer's attention was given and made of it; valid until the layer ends."""
+
+
+def likeliest(logits: Float[Tensor, "B v"]) -> Float[Tensor, "B"]:
+    """Return the probability of the likeliest next token."""
+    return logits.softmax(-1).amax(-1)
 
 
 class NotFinite(ValueError):
@@ -90,7 +93,7 @@ class Instrument:
         ids: Int[Tensor, "B n"],
         observe: Observer | None = None,
         rungs: ladder.Rungs | None = None,
-        value: Value = TOP.value,
+        value: Value = likeliest,
         keep: int = 1,
     ) -> BatchReading:
         """Return the reading of a batch of prompts of equal length, handing each layer's attention to ``observe``.
@@ -113,7 +116,7 @@ class Instrument:
         wide = torch.promote_types(x.dtype, torch.float32)
         with torch.enable_grad():
             z = logits[:, -keep:].to(wide)
-            y, p = value(z if keep > 1 else z[:, 0]), TOP.value(z[:, -1].detach())
+            y, p = value(z if keep > 1 else z[:, 0]), likeliest(z[:, -1].detach())
         _check_finite("the next token's probability", p.cpu()[:, None])
         _check_finite("the target", y.detach().cpu()[:, None])
         (g,) = torch.autograd.grad(y.sum(), walk.above)

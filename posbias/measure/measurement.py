@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
@@ -141,9 +139,9 @@ class Measurement:
         """
         if ax is not None and not hasattr(ax, "plot"):
             raise errors.invalid("ax", "one axes of matplotlib", type(ax).__name__)
-        with extra("book"):
-            from posbias.plotting import plot_prediction
-            from posbias.predict import PREDICTORS
+        from posbias.plotting import plot_prediction
+        from posbias.predict import PREDICTORS
+
         shown = [PREDICTORS[name] for name in self.variants if "ladder" not in PREDICTORS[name].needs]
         curves = {one.label: self.rollout(one.name).values for one in shown}
         return plot_prediction(self.influence.values, curves, title=self.described, ax=ax)
@@ -171,13 +169,13 @@ class Measurement:
         OSError
             If it cannot be written.
         """
+        from posbias.report.document import write_report
+
         tried = None if lookup is None else self._own_lookup(lookup)
         file = check_writable(check_path(path, ".html"))
-        with extra("book"):
-            from posbias.report.document import write_report
         return write_report(file, replace(self._subject(), lookup=tried))
 
-    def save(self, path: str | PathLike[str], *, matrices: bool = True, prompts: bool = True) -> Path:
+    def save(self, path: str | PathLike[str], *, matrices: bool = True) -> Path:
         """Write the measurement as netCDF, as ``posbias measure`` does, and return the path.
 
         Parameters
@@ -187,8 +185,6 @@ class Measurement:
         matrices
             Whether to keep attention and content as matrices. Without them the file is small, and has the rollouts that
             need them at the measured length.
-        prompts
-            Without matrices: whether to keep what is known of each prompt, its influence rounded to 10 bits.
 
         Raises
         ------
@@ -202,7 +198,7 @@ class Measurement:
 
         file = check_path(path, ".nc")
         has_none = "summary" in self.results.attrs or not self.variants
-        write_results(file, self.results if matrices or has_none else summarise(self.results, prompts=prompts))
+        write_results(file, self.results if matrices or has_none else summarise(self.results))
         return file
 
     def to_pandas(self) -> pd.DataFrame:
@@ -271,24 +267,14 @@ def load(path: str | PathLike[str]) -> Measurement:
     OSError
         If it cannot be read.
     """
-    with extra("measure"):
-        from posbias import netcdf
-        from posbias.lookup.file import LAYOUT
-        from posbias.measure.results import read_results
+    from posbias import netcdf
+    from posbias.lookup.file import LAYOUT
+    from posbias.measure.results import read_results
+
     file = check_path(path, ".nc")
     if LAYOUT in netcdf.load(file).attrs:
         raise errors.invalid(str(file), "a measurement", "a lookup, which posbias.load_lookup and --lookup read")
     return Measurement(read_results(file, summaries=True))
-
-
-@contextmanager
-def extra(name: str) -> Iterator[None]:
-    """Say which extra to install if a module that is imported inside is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        advice = f"{error}; it comes with posbias's extra {name}: in a checkout, pip install '.[{name}]'"
-        raise ModuleNotFoundError(advice, name=error.name) from None
 
 
 def check_path(path: str | PathLike[str], suffix: str) -> Path:

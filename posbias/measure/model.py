@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from posbias import errors
 from posbias.measure.biases import read_bias
 from posbias.measure.corpus import Corpus, choose_corpus, shortest
-from posbias.measure.measurement import Measurement, extra
+from posbias.measure.measurement import Measurement
 from posbias.models.opening import check_model
 from posbias.settings import ALONE, ALWAYS, Settings, settings_of
 from posbias.shipped import PREFIX
@@ -95,8 +95,7 @@ class Model:
         settings
             Any other setting by the name that it has as an option of ``posbias measure``: ``batch_size``, ``dtype``,
             ``device``, ``device_map``, ``rule``, ``seed`` (of the prompts alone), ``per_document``, ``special_tokens``,
-            ``field``, ``quantities``, ``kernel_size``, ``ladder_prompts``, ``target``, ``against``, ``of``,
-            ``attention``, ``tokens``.
+            ``field``, ``quantities``, ``kernel_size``, ``ladder_prompts``, ``attention``, ``tokens``.
 
         Raises
         ------
@@ -311,7 +310,7 @@ def choose_settings(source: loading.Source | None, asked: dict[str, Any]) -> Set
         if "length" not in asked:
             special = asked.get("special_tokens", True)
             least = shortest(corpus, source.load_tokenizer(), special_tokens=special)
-            of_run["length"] = least - (asked.get("target") == "next")
+            of_run["length"] = least
     return Settings(source, corpus, **{"attention": None, **of_run, "rule": rule})  # type: ignore[arg-type]
 
 
@@ -350,8 +349,8 @@ def open(model: Any, *, revision: str | None = None, tokenizer: Any = None, trus
             "tokenizer", "a path or a name", f"{type(tokenizer).__name__}, which is for a model in memory"
         )
     check_model(fspath(model))
-    with extra("measure"):
-        from posbias.models.loading import Source
+    from posbias.models.loading import Source
+
     source = Source(model=fspath(model), tokenizer=tokenizer, **opening)
     return Model(source, source.config())
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from posbias import errors
 from posbias.measure import ladder
-from posbias.measure.instrument import TOP, BatchReading, Instrument, Observer, Value, _check_finite
+from posbias.measure.instrument import BatchReading, Instrument, Observer, Value, _check_finite, likeliest
 
 FAILS = (ArithmeticError, AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError)
 """What a model raises that does not run on what it is given."""
@@ -44,7 +44,7 @@ class PlainInstrument(Instrument):
         ids: Int[Tensor, "B n"],
         observe: Observer | None = None,
         rungs: ladder.Rungs | None = None,
-        value: Value = TOP.value,
+        value: Value = likeliest,
         keep: int = 1,
     ) -> BatchReading:
         """Return the influence and the probability of a batch of prompts; of layers, of which none are known, no λ."""
@@ -52,7 +52,7 @@ class PlainInstrument(Instrument):
         wide = torch.promote_types(x.dtype, torch.float32)
         with torch.enable_grad():  # of a clone, for some models scale embeddings in place
             z = self._last(x.clone(), keep).to(wide)
-            y, p = value(z if keep > 1 else z[:, 0]), TOP.value(z[:, -1].detach())
+            y, p = value(z if keep > 1 else z[:, 0]), likeliest(z[:, -1].detach())
         _check_finite("the next token's probability", p.cpu()[:, None])
         _check_finite("the target", y.detach().cpu()[:, None])
         (gradient,) = torch.autograd.grad(y.sum(), x)

@@ -41,7 +41,6 @@ VARIABLES: Variables = {
     "influence_signed": (("position",), "mean over prompts of ∂p/∂embedding · embedding"),
     "influence_signed_prompts": (("prompt", "position"), "∂p/∂embedding · embedding for each prompt"),
     "probability": (("prompt",), "probability of the most likely next token"),
-    "target_value": (("prompt",), "what influence is a derivative of, where it is not that probability"),
     "slopes": (("layer", "head"), "logits lost per token of distance, as the softmax sees them; 0 without ALiBi"),
     "position_bias": (("head", "key"), "the last query's position bias, 0 on the query itself"),
     "scale": (("layer",), "what q·k is multiplied by"),
@@ -117,6 +116,8 @@ def read_results(path: Path | str, *, summaries: bool = False) -> xr.Dataset:
         raise errors.invalid(str(path), "a complete measurement", f"none of {', '.join(missing)}")
     if "prompt_length" in results:
         raise errors.invalid(str(path), "prompts of one length", "the tenths of whole ones, by an older posbias")
+    if "target_value" in results:
+        raise errors.invalid(str(path), "influence on the likeliest next token", "on another, by an older posbias")
     check_sizes(Path(path), results)
     return results
 
@@ -150,17 +151,6 @@ def described_biases(results: xr.Dataset, name: str = "position_bias") -> Biases
         raise errors.invalid(name, "a description in JSON", str(text)[:60]) from None
     sizes = results["slopes"].sizes if "slopes" in results else results.sizes
     return layered_biases(description, sizes["layer"], sizes.get("head"), name)
-
-
-def target_words(attrs: Mapping[Any, Any]) -> str:
-    """Return what influence is a derivative of, in words, from the attributes of a file.
-
-    >>> target_words({}), target_words({"target": " Paris", "against": " Rome", "of": "logit"})
-    ('the probability of the likeliest next token', "the logit of ' Paris' less that of ' Rome'")
-    """
-    token, of = str(attrs.get("target", "top")), str(attrs.get("of", "probability"))
-    named = {"top": "the likeliest next token", "next": "the token that follows in the text"}.get(token, repr(token))
-    return f"the {of} of {named}" + (f" less that of {attrs['against']!r}" if "against" in attrs else "")
 
 
 def position_words(kind: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,8 @@ from torch import Tensor
 from posbias import errors
 from posbias.measure.check import check_instrument, check_paths
 from posbias.measure.corpus import Prompts, make_prompts
-from posbias.measure.instrument import Instrument, Value
+from posbias.measure.instrument import Instrument
 from posbias.measure.plain import PlainInstrument
-from posbias.measure.target import Target, choose_target
 from posbias.models.biases import given_biases
 from posbias.models.description import description_text
 from posbias.models.families import Family, content_form, family_of, row_of
@@ -77,26 +76,12 @@ class Session:
         check_fits(self.config, self.tokenizer, self.settings.length)
         return self.cut()
 
-    @cached_property
-    def target(self) -> Target:
-        """What influence belongs to; a text that is not one token is refused."""
-        settings = self.settings
-        size = int(self.config.get_text_config().vocab_size)
-        return choose_target(settings.target, settings.against, settings.of, self.tokenizer, size)
-
-    def value(self, rows: slice) -> Value:
-        """Return what influence of these prompts is a derivative of, a function of their next token's logits."""
-        following = self.prompts.following
-        return partial(self.target.value, following=None if following is None else torch.from_numpy(following[rows]))
-
     def cut(self) -> Prompts:
         """Return the prompts that the settings describe; a session with other prompts makes them here."""
-        settings, following = self.settings, self.settings.target == "next"
+        settings = self.settings
         how = {name: getattr(settings, name) for name in ("rule", "seed", "per_document", "special_tokens")}
-        excluded = special_tokens(self.config)
-        length = settings.length + following
-        prompts = make_prompts(settings.corpus, self.tokenizer, settings.prompts, length, **how, excluded=excluded)
-        return replace(prompts, ids=prompts.ids[:, :-1], following=prompts.ids[:, -1]) if following else prompts
+        how["excluded"] = special_tokens(self.config)
+        return make_prompts(settings.corpus, self.tokenizer, settings.prompts, settings.length, **how)
 
     @property
     def instrument(self) -> Instrument:
@@ -168,7 +153,6 @@ class Session:
         self.place  # noqa: B018 - raises
         check_attention(self.config, self.attention)
         check_fits(self.config, self.tokenizer, settings.length)
-        self.target  # noqa: B018 - raises
 
     def prompt_arrays(self) -> dict[str, np.ndarray]:
         """Return where each prompt comes from, and its tokens if they are to be kept."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from posbias import errors
 from posbias.measure.accumulators import LayerSums
-from posbias.measure.instrument import TOP, NotFinite
+from posbias.measure.instrument import NotFinite
 from posbias.measure.ladder import Rungs, ring
 from posbias.measure.positions import Positions
 from posbias.measure.progress import progress as told
@@ -21,7 +21,7 @@ from posbias.measure.session import Session
 from posbias.models.attention import Reading
 from posbias.settings import RUNGS
 
-ASKED = ("rollout_own", "ladder_prompts", "target_value")
+ASKED = ("rollout_own", "ladder_prompts")
 """What is kept of each prompt where it was asked for."""
 
 
@@ -37,8 +37,6 @@ class Traces:
         kept: Any = {"quantities": session.quantities, "matrices": session.matrices}
         self.layers = [LayerSums(instrument.H, n, where, **kept) for where in instrument.devices()]
         shapes: dict[str, tuple[int, ...]] = {"probability": (), "influence": (n,), "influence_signed": (n,)}
-        if session.target != TOP:
-            shapes["target_value"] = ()
         if "mixing" in session.quantities:
             shapes |= {"lambda_frobenius": (T,), "lambda_token": (T,), "norm_ratio": (T,)}
         self.carries = "kernels" in settings.quantities
@@ -132,7 +130,7 @@ class Traces:
         for one in self.own:
             one.start(ids)
         try:
-            reading = self.instrument.measure(ids, observe, rungs, self.session.value(batch))
+            reading = self.instrument.measure(ids, observe, rungs)
         except NotFinite as error:
             where = f"prompt {batch.start + error.prompt}, {error.where}"
             raise errors.invalid(where, "finite numbers", f"{error.number} in {self.session.precision}") from None

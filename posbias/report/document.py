@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from posbias.files import write_whole
-from posbias.measure.results import target_words
 from posbias.predict import PREDICTORS
 from posbias.report import figures, page, tables, text
 from posbias.report.stats import FEW_UNITS, RESAMPLES, Evidence, Subject
@@ -34,7 +33,6 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "answer": text.answer(evidence),
         "main": figures.profile_figure(evidence),
         "asked": text.list_settings(subject),
-        "target": target_words(attrs),
         "scores": tables.score_cells(evidence),
         "best": "" if evidence.nearest is None else subject.label(evidence.nearest),
         "drawn": None if evidence.influence is None else drawn | {"few": evidence.sample_size < FEW_UNITS},

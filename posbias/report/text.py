@@ -12,7 +12,7 @@ from markupsafe import Markup
 from posbias.comparison.samples import SMOOTH
 from posbias.lookup.file import describe, ends_text, verdict
 from posbias.lookup.tasks import TASKS
-from posbias.measure.results import position_words, target_words
+from posbias.measure.results import position_words
 from posbias.report.page import environment, sentence
 from posbias.report.stats import LONG, Evidence, Subject, tenths
 from posbias.rollout.profiles import TOLERANCE
@@ -57,7 +57,6 @@ def list_settings(subject: Subject) -> Iterator[tuple[str, str]]:
             yield title, f"{attrs[name]:.200}"
     yield "corpus", f"{attrs['dataset']}, rule {attrs['rule']}"
     yield "prompts", f"{attrs['prompts']} of {len(subject.influence)} tokens"
-    yield "influence of", target_words(attrs)
     given = attrs.get("quantities")
     yield "quantities", str(given).replace(",", ", ") if given else "all of that time: the file names none"
     yield "number format", SHORT.get(str(attrs["dtype"]), str(attrs["dtype"]))

@@ -226,9 +226,6 @@ def test_other_prompts_are_measured_unasked_for_a_short_prompt_only(place, monke
     asked = {"dataset": place / "d.jsonl", "prompts": 4}
     assert "a profile of 4 prompts" in opened.preview_explain(TEXT, **asked)
     assert opened.explain(TEXT, deletions=False, **asked).profile.prompts == 4
-    for more, of in (({}, "probability"), ({"answer": WORDS[5]}, "log-probability")):
-        profile = opened.explain(TEXT, deletions=False, **asked, **more).profile
-        assert profile.results.attrs["of"] == of, "what the prompt is explained for"
     (tmp_path / "p.txt").write_text(TEXT)
     words = ["explain", str(place / "llama"), "-p", str(tmp_path / "p.txt"), "--dry-run"]
     assert ["profile" in status(capsys, [*words, *more])[1] for more in ([], ["-N", "4"])] == [False, True]

@@ -94,7 +94,7 @@ def test_variants_of_an_alibi_model(files):
     A = results.attention.values.astype(np.float64)
     slope, lambda_ = alibi_slopes(H), results.lambda_frobenius.values
     base = results.content_offdiagonal.values
-    content = {"base": base, "diagonal": results.content_diagonal.values - base}
+    content = {"diagonal": results.content_diagonal.values - base}
     expected = {
         "a": influence_profile(structured_kernels(T, slope=slope), np.ones(T), 16),
         "b": influence_profile(structured_kernels(T, slope=slope), lambda_, 16),
@@ -215,10 +215,9 @@ def test_prompts_are_kept_to_ten_bits_or_not_at_all(path):
 
 def test_a_measurement_is_saved_without_its_matrices(path, tmp_path):
     measured = posbias.load(path)
-    for prompts in (True, False):
-        small = posbias.load(measured.save(tmp_path / "s.nc", matrices=False, prompts=prompts))
-        assert small.variants == measured.variants and "attention" not in small.results
-        assert ("influence_prompts" in small.results) == prompts == ("document" in small.results)
+    small = posbias.load(measured.save(tmp_path / "s.nc", matrices=False))
+    assert small.variants == measured.variants and "attention" not in small.results
+    assert {"influence_prompts", "document"} <= {*small.results}
     assert (tmp_path / "s.nc").stat().st_size < path.stat().st_size
 
 

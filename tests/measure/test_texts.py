@@ -50,10 +50,10 @@ def test_texts_are_their_last_tokens_as_many_as_the_shortest_has(model, tokenize
     assert first.results["tokens"].values.tolist() == [tokenizer(one)["input_ids"][:6] for one in TEXTS]
     bare = model.measure(texts=TEXTS, special_tokens=False, quantities="influence")
     assert bare.results["tokens"].values.tolist() == [row[1:] for row in ids]
-    older = found.results.assign(prompt_length=("prompt", LENGTHS))
-    write_results(tmp_path / "older.nc", older)
-    with pytest.raises(ValueError, match="older.nc: expected prompts of one length, received the tenths of whole ones"):
-        posbias.load(tmp_path / "older.nc")
+    for name, said in (("prompt_length", "expected prompts of one length"), ("target_value", "on the likeliest next")):
+        write_results(tmp_path / "older.nc", found.results.assign({name: ("prompt", LENGTHS)}))
+        with pytest.raises(ValueError, match=f"older.nc: .*{said}.*, by an older posbias"):
+            posbias.load(tmp_path / "older.nc")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_conversations_go_through_the_template(tokenizer, model, said, expected,
         ({"texts": ["ban \udcff kam lar"]}, "document 0: expected text that UTF-8 can hold"),
         ({"messages": [{"role": "user", "content": "ban \ud800"}]}, "document 0: expected text that UTF-8 can hold"),
         ({"messages": [{"role": "user", "content": None}]}, "messages: row 0: expected a text, or messages with"),
-        ({"texts": TEXTS, "target": "\udcff"}, "target: expected text that UTF-8 can hold"),
+        ({"texts": TEXTS, "target": "next"}, "measure: expected settings among .*, received target"),
         ({"corpus": ["x" * 10**7]}, "measure: expected settings among .*, received corpus"),
         ({"prompts": 2.5}, "prompts: expected an integer, received 2.5"),
         ({"dataset": 5}, "dataset: expected builtin, the name of a data set, or a path; texts in memory are given as"),
