@@ -28,7 +28,7 @@ def explain(
     prompt: Annotated[Path, typer.Option("--prompt", "-p", help="Text; or .json: messages, or a row as of lookup.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("explained.html"),
     answer: Annotated[
-        str | None, typer.Option(help="What follows the prompt: influence is on the log-probability of all of it.")
+        str | None, typer.Option(help="What follows the prompt; the likeliest next token unless given.")
     ] = None,
     segments: Annotated[
         str, typer.Option(help=r"Separator of the prompt's segments, \n for a line break; empty for one segment.")

@@ -51,7 +51,6 @@ OPTIONS_OF_MEASURE = rows(
         "--seed -1": "seed",
         "--rule random": ("dataset", "none with the rule random", "P/d.jsonl"),
         "--dtype int8": "dtype",
-        "--dry-run --dtype float8": ("dtype", "float8"),
         "--device meta": "device",
         "--attention flash": ("attention", "flash"),
         "--attention sdpa": ("attention", "eager for bloom", "sdpa"),
@@ -113,7 +112,6 @@ CORPORA = rows(
     "measure -o m.nc P/bloom -N 2 -n 8 -d",
     {
         "nowhere": ("dataset", "nowhere"),
-        "' '": ("dataset", "an empty text"),
         "x" * 5000: ("dataset", "xxx"),
         "P/pipe.nc": ("dataset", "pipe.nc"),
         "P/empty": ("P/empty", "a folder of .txt files"),
@@ -332,9 +330,6 @@ LOOKUPS = [
             "--prompts 0": "prompts",
             "--seed -1": "seed",
             "--seed 9223372036854775808": ("seed: expected an integer below", "9223372036854775808"),
-            "--task=": ("task", "one of documents, kv", "an empty name"),
-            "--form chat": ("form", "template or plain", "chat"),
-            "--arms open": ("arms", "some of competing, not_competing, closed_book", "open"),
             "--temperature 0": "temperature",
             '--temperature 0.5 --bias \'{"kind": "alibi", "slope": 1}\'': ("temperature", "1 with a bias"),
             "--bias P/added-heads.yaml": ("bias", "one for each of 4 heads", "2"),
@@ -378,7 +373,6 @@ TRAINED = [
         "studies.reference train -o out",
         {
             "bloom-9": ("reference model", "bloom-9"),
-            "all bloom-8": ("reference model", "all"),
             "bloom-8 --seed -1": "seed",
             "bloom-8 --steps -1": "steps",
             "bloom-8 --snapshots=1;2": "snapshots",
@@ -393,7 +387,6 @@ TRAINED = [
                 for field in ("seeds", "iterations", "batch_size", "tested")
             },
             "--preset figure1": "preset",
-            "--preset=": ("preset", "an empty name"),
             "--device meta": "device",
         },
     ),

@@ -58,19 +58,6 @@ def test_without_residual_the_authors_file_is_taken_where_there_is_one():
     assert (derived.lambdas() == 1).all() and "noresidual" not in derived.save_dir
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: published.config("gpt-2"), "model: expected one of falcon-rw-7b, .*received gpt-2"),
-        (lambda: published.config("bloom", "some"), "content: expected one of none, mean, all, received some"),
-        (lambda: published.figure_profile("figure 7"), "figure: expected one of measured, bloom"),
-    ],
-)
-def test_unknown_names_are_refused_with_those_there_are(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
-
-
 @pytest.mark.parametrize("residual", [True, False])
 @pytest.mark.parametrize(("content", "corpus"), [("none", "fineweb-edu"), ("mean", "fineweb-edu"), ("all", "dclm")])
 def test_what_is_written_is_read_back_equal(tmp_path, content, corpus, residual):
