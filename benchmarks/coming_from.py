@@ -61,7 +61,7 @@ class Case:
 
 def ours(case: Case) -> Scores:
     opened = posbias.open(case.network, tokenizer=case.tokenizer)
-    found = opened.explain({**case.row, "answer": case.answer}, profile=False, progress=False).segments
+    found = opened.explain({**case.row, "answer": case.answer}, progress=False).segments
     documents = found[found["label"].str.startswith("Document ")]
     yield "deletion", -documents["removed"].to_numpy()
     yield "gradient", documents["share"].to_numpy()

@@ -159,9 +159,9 @@ class Settings:
 
     source: Any
     corpus: Any
-    prompts: Count = setting(200, "Number of prompts; 200 unless given.", "-N", kept=True, doors="explain lookup")
+    prompts: Count = setting(200, "Number of prompts; 200 unless given.", "-N", kept=True, doors="lookup")
     length: Annotated[Count, pydantic.Field(ge=2)] = setting(256, "Tokens in each; 256 unless given.", "-n", kept=True)
-    batch_size: Count = setting(8, "Prompts at a time.", "-B", kept=True, doors="explain lookup")
+    batch_size: Count = setting(8, "Prompts at a time.", "-B", kept=True)
     dtype: Dtype | None = setting(
         None, "float32, bfloat16 or float16; 32 bits on a CPU, bfloat16 on a GPU unless given.", kept=True,
         doors="explain lookup", kind=str,
@@ -179,7 +179,7 @@ class Settings:
         kept=True,
     )
     seed: Annotated[int, pydantic.Field(ge=0, lt=2**32, strict=True)] = setting(
-        0, "Of what is drawn: places and tokens.", kept=True, doors="explain lookup"
+        0, "Of what is drawn: places and tokens.", kept=True, doors="lookup"
     )
     per_document: Count = setting(1, "Most prompts from one document, for the rule cut.")
     special_tokens: Flag = setting(

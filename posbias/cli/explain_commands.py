@@ -11,18 +11,15 @@ import typer
 from posbias import errors
 from posbias.cli.options import MODEL, group, with_options
 from posbias.files import check_output
-from posbias.measure.corpus import Corpus
-from posbias.settings import UNLESS_GIVEN, Opening, Settings
-
-MEASURING = group(Corpus, Settings, door="explain", without=["prompts"], **UNLESS_GIVEN)
+from posbias.settings import Opening, Settings
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
-    app.command("explain", short_help="Explain one prompt: its parts beside their places.")(explain)
+    app.command("explain", short_help="Explain one prompt: what its parts do.")(explain)
 
 
-@with_options(opening=[Opening], measuring=MEASURING)
+@with_options(opening=[Opening], measuring=group(Settings, door="explain", attention=None))
 def explain(
     model: MODEL,
     prompt: Annotated[Path, typer.Option("--prompt", "-p", help="Text; or .json: messages, or a row as of lookup.")],
@@ -33,16 +30,6 @@ def explain(
     segments: Annotated[
         str, typer.Option(help=r"Separator of the prompt's segments, \n for a line break; empty for one segment.")
     ] = r"\n\n",
-    profile: Annotated[
-        Path | None, typer.Option(help="Measurement of this model on prompts of as many tokens (.nc), or --prompts.")
-    ] = None,
-    prompts: Annotated[
-        int | None,
-        typer.Option(
-            "--prompts", "-N", help="Other prompts that tell what places have; 32 for a prompt of up to 1,024 tokens."
-        ),
-    ] = None,
-    no_profile: Annotated[bool, typer.Option("--no-profile", help="Without other prompts.")] = False,
     no_deletions: Annotated[bool, typer.Option("--no-deletions", help="Delete no segment.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the segments; no weights are read.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it is there.")] = False,
@@ -50,7 +37,7 @@ def explain(
     opening: dict[str, Any],
     measuring: dict[str, Any],
 ) -> None:
-    """Explain one prompt: what deleting each part changes, beside its influence, contributions and its place's."""
+    """Explain one prompt: what deleting each part changes, beside its influence and contributions."""
     from posbias.explain.prompt import check_asked
     from posbias.models.opening import check_model
 
@@ -66,11 +53,11 @@ def explain(
     import posbias
     from posbias.measure.progress import progress
 
-    asked = {name: value for name, value in (measuring | {"prompts": prompts}).items() if value is not None}
+    asked = {name: value for name, value in measuring.items() if value is not None}
     with progress(1, "model", "opening"):
         opened = posbias.open(model, **opening)
-    asked |= {"answer": answer, "profile": False if no_profile else profile}
-    asked |= {"segments": segments.replace(r"\n", "\n").replace(r"\t", "\t") or None, "deletions": not no_deletions}
+    separator = segments.replace(r"\n", "\n").replace(r"\t", "\t") or None
+    asked |= {"answer": answer, "segments": separator, "deletions": not no_deletions}
     if dry_run:
         with progress(1, "prompt", "writing"):
             preview = opened.preview_explain(text, **asked)

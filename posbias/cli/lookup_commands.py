@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 @with_options(
     opening=[Opening],
     asked=[Task],
-    asking=group(Settings, door="lookup", without=["batch_size"], prompts=None),
+    asking=group(Settings, door="lookup", prompts=None),
 )
 def lookup(
     model: MODEL,

@@ -3,7 +3,7 @@
 A field with a help text (:func:`~posbias.settings.setting`) is an option ``--its-name``. A command takes each
 group of them as a dict, and says which it leaves out and which have another default::
 
-    @with_options(opening=[Opening], measuring=group(Corpus, Settings, without=["tokens"], prompts=64))
+    @with_options(opening=[Opening], measuring=group(Corpus, Settings, prompts=64))
     def report(output: Annotated[Path, typer.Option(help="…")], *, opening, measuring): ...
 
 ``opening["tokenizer"]`` and ``measuring["prompts"]`` then hold what was given, or the default.
@@ -12,7 +12,7 @@ group of them as a dict, and says which it leaves out and which have another def
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -52,15 +52,14 @@ Group = Mapping[str, tuple[Any, Any]]
 """Name of an option → its type with its help, and its default."""
 
 
-def group(*classes: type, door: str = "", without: Collection[str] = (), **defaults: Any) -> Group:
-    """Return the options that the fields of dataclasses describe: a door's, less some, some with other defaults."""
+def group(*classes: type, door: str = "", **defaults: Any) -> Group:
+    """Return the options that the fields of dataclasses describe: a door's, some with other defaults."""
     found: dict[str, tuple[Any, Any]] = {}
     for cls in classes:
         for name, one in settings_of(cls, door=door).items():
-            if name not in without:
-                default = defaults.get(name, one.default)
-                shown = ",".join(default) if isinstance(default, tuple) else default
-                found[name] = _annotated(cls, name, default), shown
+            default = defaults.get(name, one.default)
+            shown = ",".join(default) if isinstance(default, tuple) else default
+            found[name] = _annotated(cls, name, default), shown
     return found
 
 

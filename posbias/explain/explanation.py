@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from posbias.explain.prompt import line, without_label
 from posbias.explain.words import answer
 from posbias.files import check_writable
-from posbias.measure.measurement import Measurement, check_path
+from posbias.measure.measurement import check_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,16 +25,12 @@ class Explanation:
     model, target, value
         Name of the model; what influence is a derivative of, in words, and what that is for this prompt.
     tokens
-        A token a row: its text, its segment (0 for start tokens), its ``share`` of influence, and ``profile``, the mean
-        share of its place in other prompts.
+        A token a row: its text, its segment (0 for start tokens), and its ``share`` of influence.
     segments
         A segment a row: its ``label`` (its heading, or its number), its text and number of tokens; ``removed``, the
         change of the target's log-probability, in nats, without the segment; its ``share`` of influence;
-        ``contributed``, its share of the contributions to the state of the prompt's last token; ``profile``, the share
-        of its place; ``without_position``, its share divided by its place's, normalised over segments, with a 95%
-        interval, ``low`` to ``high``, over the documents of the profile. What was not measured is missing.
-    profile
-        The measurement of other prompts, None without one.
+        ``contributed``, its share of the contributions to the state of the prompt's last token. What was not measured
+        is missing.
     own_answer, is_own
         What the model itself answers, its likeliest token each time, and whether the answer that was given begins so;
         None if none was given.
@@ -45,7 +41,6 @@ class Explanation:
     value: float
     tokens: pd.DataFrame
     segments: pd.DataFrame
-    profile: Measurement | None
     own_answer: str | None = None
     is_own: bool | None = None
 
@@ -77,14 +72,11 @@ class Explanation:
         if self.own_answer is not None:
             how = "which begins with" if self.is_own else "not"
             facts["the model itself answers"] = f"{line(self.own_answer, 60)!r}, {how} the answer that is explained"
-        if self.profile is not None:
-            facts["profile"] = self.profile.described
         return facts
 
     def _table(self) -> pd.DataFrame:
         """Return the segments as they are printed, without what is missing for all of them."""
         names = {"label": "segment", "removed": "deleted", "share": "gradient", "contributed": "contributions"}
-        names |= {"profile": "its place's", "without_position": "without position", "low": "from", "high": "to"}
         table = self.segments[[*names]].rename(columns=names).dropna(axis=1, how="all").round(3)
         table.insert(1, "text", [line(without_label(*two)) for two in self.segments[["text", "label"]].to_numpy()])
         return table

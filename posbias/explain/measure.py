@@ -1,4 +1,4 @@
-"""Explain one prompt: deletions of segments, their influence and contributions, beside places in other prompts."""
+"""Explain one prompt: deletions of its segments, their influence and contributions."""
 
 from __future__ import annotations
 
@@ -13,15 +13,12 @@ import torch
 from jaxtyping import Float
 
 from posbias import errors
-from posbias.comparison.resampling import interval
 from posbias.explain.explanation import Explanation
-from posbias.explain.prompt import Prompt, check_asked, label, tokenise, written
-from posbias.explain.shares import by_segment, place_shares, read_profile, without_position
+from posbias.explain.prompt import Prompt, by_segment, check_asked, label, tokenise, written
 from posbias.explain.target import Target, target_of
 from posbias.lookup.reader import Reader as CacheReader
 from posbias.lookup.reader import open_reader
 from posbias.measure.corpus import Corpus
-from posbias.measure.measurement import Measurement
 from posbias.measure.progress import progress as told
 from posbias.measure.run import measure
 from posbias.measure.session import Session
@@ -32,60 +29,44 @@ from posbias.settings import KERNEL_SIZE, Settings
 
 LEAST = 12
 """Tokens that the model answers itself, unless the answer given has more."""
-SHORT = 1024
-"""Tokens of a prompt up to which others are measured unasked: their time grows with the square of the length."""
 
 
-def explain(
-    settings: Settings, text: Any, *, profile: Any, deletions: bool, progress: bool, **asked: Any
-) -> Explanation:
-    """Return what a prompt's parts do; ``settings`` say which prompts the profile is measured on, unless it is given.
+def explain(settings: Settings, text: Any, *, deletions: bool, progress: bool, **asked: Any) -> Explanation:
+    """Return what a prompt's parts do.
 
-    ``profile`` may also be True, for one whatever the prompt's length, and False, for none. ``asked`` is that of
-    :func:`prepare`, which refuses before the model is loaded what is wrong with the prompt, the target or the profile,
-    and what does not fit the context or the memory.
+    ``asked`` is that of :func:`prepare`, which refuses before the model is loaded what is wrong with the prompt or its
+    answer, and what does not fit the context or the memory.
     """
     with told(1, "prompt", "writing", shown=progress) as bar:
-        prompt, chosen, session, alone, profile = prepare(settings, text, profile=profile, **asked)
+        prompt, chosen, session = prepare(settings, text, **asked)
         bar.update()
     try:
         with told(1, "model", "loading", shown=progress) as bar:
             session.instrument, session.self_check  # noqa: B018 - loads, and raises
             bar.update()
-        if profile is True:
-            profile = Measurement(measure(session, progress=progress))
         reader = Reader(prompt, chosen, session, progress)
-        return reader.explain(profile or None, reader.contributions(alone), deletions)
+        return reader.explain(reader.contributions(), deletions)
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
         raise out_of_memory() if is_out_of_memory(error) else error from None
 
 
-def preview(settings: Settings, text: Any, *, profile: Any, deletions: bool, **asked: Any) -> str:
+def preview(settings: Settings, text: Any, *, deletions: bool, **asked: Any) -> str:
     """Return the segments of a prompt with their tokens, and what would be read; no weights are."""
-    prompt, chosen, _, alone, profile = prepare(settings, text, profile=profile, **asked)
+    prompt, chosen, session = prepare(settings, text, **asked)
     sizes = np.bincount(prompt.segment[prompt.segment >= 0])
     names = (label(text, k) for k, text in enumerate(prompt.texts, 1))
     parts = [f"{name}: {size} tokens" for name, size in zip(names, sizes, strict=True)]
     n = len(prompt.ids)
     read = [f"a gradient of {n} tokens"]
-    read += ["contributions"] * (alone.family is not None and n <= KERNEL_SIZE)
+    read += ["contributions"] * (session.family is not None and n <= KERNEL_SIZE)
     read += [f"{len(parts)} deletions, each from where its segment begins"] * deletions
-    read += [f"a profile of {settings.prompts} prompts of {n} tokens"] * (profile is True)
     return "\n".join([f"{chosen.words}, behind {len(parts)} segments", *parts, f"To be read: {', '.join(read)}"])
 
 
 def prepare(
-    settings: Settings,
-    text: Any,
-    *,
-    segments: str | Sequence[str] | None,
-    answer: str | None,
-    profile: Any,
-) -> tuple[Prompt, Target, Session, Session, Any]:
-    """Return the prompt, its target, the session of the profile and of the prompt alone, and the profile.
-
-    The last is True if it is to be measured, False if there is to be none.
-    """
+    settings: Settings, text: Any, *, segments: str | Sequence[str] | None, answer: str | None
+) -> tuple[Prompt, Target, Session]:
+    """Return the prompt, its target, and the session that reads it."""
     check_asked(text, answer)
     opened = Session(settings)
     text, segments, answer = written(opened.tokenizer, text, segments, answer)
@@ -94,19 +75,12 @@ def prepare(
     if bad := [token for token in prompt.answer if token >= vocabulary or token == unknown]:
         raise errors.invalid("answer", "tokens that the model has", f"{bad[0]} in {str(answer)[:40]!r}")
     chosen, n = target_of(answer, prompt.answer), len(prompt.ids)
-    session = opened.with_prompts(length=n)
+    alone = Corpus("prompt", given=(text,))
+    session = opened.with_prompts(length=n, corpus=alone, prompts=1, rule="first")
     session.check()
     check_fits(session.config, session.tokenizer, n + max(len(chosen.tokens) - 1, 0))
-    alone = session.with_prompts(
-        corpus=Corpus("prompt", given=(text,)), prompts=1, rule="first", quantities=session.quantities
-    )
-    if profile is None:
-        profile = n <= SHORT
-    elif not isinstance(profile, bool):
-        profile = read_profile(profile, settings.source, n)
-    session = session if profile is True else alone
     session.prompts  # noqa: B018 - raises
-    return prompt, chosen, session, alone, profile
+    return prompt, chosen, session
 
 
 class Reader:
@@ -137,15 +111,15 @@ class Reader:
             raise errors.invalid("influence", "gradients above 0", f"none in {self.session.precision}")
         return size / size.sum(), float(found.target_value[0])
 
-    def contributions(self, alone: Session) -> Float[np.ndarray, "n"] | None:
+    def contributions(self) -> Float[np.ndarray, "n"] | None:
         """Return each token's share in the state of the prompt's last token.
 
         None of a family without a row, and of a prompt whose matrices are not kept whole.
         """
         if self.session.family is None or len(self.prompt.ids) > KERNEL_SIZE:
             return None
-        alone = alone.with_prompts(quantities=("mixing", "influence", "contributions"))
-        found = predict(measure(alone, progress=self.progress), "contributions")
+        session = self.session.with_prompts(quantities=("mixing", "influence", "contributions"))
+        found = predict(measure(session, progress=self.progress), "contributions")
         return np.asarray(found / found.sum())
 
     @cached_property
@@ -185,32 +159,20 @@ class Reader:
                 bar.update()
         return [value - values[0] for value in values[:0:-1]]
 
-    def explain(
-        self, profile: Measurement | None, contributed: Float[np.ndarray, "n"] | None, deletions: bool
-    ) -> Explanation:
+    def explain(self, contributed: Float[np.ndarray, "n"] | None, deletions: bool) -> Explanation:
         """Return everything that is to be said of the prompt."""
-        prompt, n, again = self.prompt, len(self.prompt.ids), None
-        places = none = np.full(n, np.nan)
-        if profile is not None:
-            places, again = place_shares(profile)
+        prompt = self.prompt
         share, value = self.influence()
         answered = self.answer()
         tokens = pd.DataFrame({
-            "token": prompt.tokens, "id": prompt.ids, "segment": prompt.segment + 1, "share": share, "profile": places,
+            "token": prompt.tokens, "id": prompt.ids, "segment": prompt.segment + 1, "share": share,
         }).rename_axis("position")  # fmt: skip
-        parts = (share, places, none if contributed is None else contributed)
-        own, expected, given = (by_segment(x, prompt.segment) for x in parts)
-        if not (own > 0).all() or (expected <= 0).any():
-            received = f"{min(own.min(), expected.min())} in the {'prompt' if own.min() == 0 else 'profile'}"
-            raise errors.invalid("influence", "some in each segment", received)
-        low = high = np.full(len(own), np.nan)
-        if again is not None:
-            low, high = interval(without_position(own, by_segment(again, prompt.segment)))
+        own = by_segment(share, prompt.segment)
         segments = pd.DataFrame({
             "label": [label(text, k) for k, text in enumerate(prompt.texts, 1)],
             "text": prompt.texts, "tokens": np.bincount(prompt.segment[prompt.segment >= 0]),
-            "removed": self.delete_segments() if deletions else np.nan, "share": own, "contributed": given,
-            "profile": expected, "without_position": without_position(own, expected), "low": low, "high": high,
+            "removed": self.delete_segments() if deletions else np.nan, "share": own,
+            "contributed": np.nan if contributed is None else by_segment(contributed, prompt.segment),
         }, index=pd.RangeIndex(1, len(own) + 1, name="segment"))  # fmt: skip
         model = self.session.settings.source.name().removeprefix("reference/")
-        return Explanation(model, self.target.words, value, tokens, segments, profile, *answered)
+        return Explanation(model, self.target.words, value, tokens, segments, *answered)

@@ -1,4 +1,4 @@
-"""The page on one prompt: its tokens shaded by influence, its segments beside their places, and how to read both."""
+"""The page on one prompt: its tokens shaded by influence, its segments by what each does, and how to read both."""
 
 from __future__ import annotations
 
@@ -32,12 +32,10 @@ def write_page(path: Path, explanation: Explanation) -> Path:
         found=explanation,
         line=line,
         without_label=without_label,
-        attrs={} if explanation.profile is None else explanation.profile.results.attrs,
         tokens=tokens.assign(depth=0.85 * np.sqrt(tokens["share"] / tokens["share"].max())),
         printable=lambda text: escape("".join(c if c.isprintable() or c == "\n" else "�" for c in text)),
         answer=answer(table),
         figure=segment_figure(table),
-        band=bool(table["low"].notna().all()),
     )
     write_whole(path, text)
     return path

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from posbias import errors
 from posbias.lookup.contexts import Ask, read_row
@@ -153,6 +153,15 @@ def borders(text: str, segments: str | Sequence[str] | None) -> list[int]:
         expected = "a separator, or texts, that leave two parts or more (none for one)"
         raise errors.invalid("segments", expected, repr(segments)[:60])
     return [0, *kept[1:]]
+
+
+def by_segment(values: Float[np.ndarray, "*B n"], segment: Int[np.ndarray, "n"]) -> Float[np.ndarray, "*B S"]:
+    """Return the sum over each segment's tokens; start tokens, of segment -1, are in none.
+
+    >>> by_segment(np.array([0.5, 0.25, 0.125, 0.125]), np.array([-1, 0, 1, 0])).tolist()
+    [0.375, 0.125]
+    """
+    return np.asarray(values @ (segment[:, None] == np.arange(segment.max() + 1)))
 
 
 def line(text: str, width: int = WIDTH) -> str:

@@ -22,12 +22,11 @@ def answer(segments: pd.DataFrame) -> list[str]:
     table = segments if len(segments) < 3 else segments.iloc[:-1]
     ways = {"gradient": table["share"], "contributions": table["contributed"]}
     tops = {way: int(x.idxmax()) for way, x in ways.items() if x.notna().all()}
-    removed, known = table["removed"], bool(table["profile"].notna().all())
+    removed = table["removed"]
     tried = bool(removed.notna().any())
-    best, second = table["without_position"].nlargest(2).index if known else (0, 0)
     template = Environment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     words = template.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
-        table=table, line=line, without_label=without_label, tops=tops, best=best, second=second, known=known,
+        table=table, line=line, without_label=without_label, tops=tops,
         last=segments["share"].iloc[-1] if len(segments) > 2 else None,
         least=int(removed.idxmin()) if tried else None, raised=int(removed.idxmax()) if tried else None,
     )  # fmt: skip

@@ -54,11 +54,8 @@ class Corpus:
         "the hub), or a path: text, a folder of .txt files, .jsonl, .csv or .parquet; builtin unless given.",
         "-d",
         kept=True,
-        doors="explain",
     )
-    field: Text = setting(
-        "text", "Column of the text, or of the messages, in .jsonl, .csv and .parquet.", doors="explain"
-    )
+    field: Text = setting("text", "Column of the text, or of the messages, in .jsonl, .csv and .parquet.")
     given: Any = None
     """Documents that are in memory; ``dataset`` is what files call them."""
 

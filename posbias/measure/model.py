@@ -121,7 +121,6 @@ class Model:
         *,
         answer: str | None = None,
         segments: str | Sequence[str] | None = "\n\n",
-        profile: Any = None,
         deletions: bool = True,
         progress: bool | None = None,
         **settings: Any,
@@ -138,16 +137,12 @@ class Model:
             the probability of the likeliest next token.
         segments
             A separator; or texts that occur in the prompt, in their order; None for one segment.
-        profile
-            A measurement of this model on prompts of as many tokens, or its file; True for ``prompts`` (32) of
-            ``dataset``, measured now: the default up to 1,024 tokens, or where one of the two is given; False for none.
         deletions
             Whether segments are deleted.
         progress
             As in :meth:`measure`.
         settings
-            ``prompts``, ``dataset`` and ``field`` of the profile; ``batch_size``, ``dtype``, ``device``,
-            ``device_map``, ``attention``, ``special_tokens`` and ``seed`` as in :meth:`measure`.
+            ``dtype``, ``device``, ``device_map``, ``attention`` and ``special_tokens`` as in :meth:`measure`.
 
         Raises
         ------
@@ -160,21 +155,18 @@ class Model:
         from posbias.models.families import row_of
 
         check_names("explain", settings)
-        profile = True if profile is None and {"prompts", "dataset"} & {*settings} else profile
-        asked = {"prompts": 32, "quantities": ALWAYS if row_of(self.config) else ALONE, **settings}
-        how = {"answer": answer, "segments": segments, "profile": profile, "deletions": deletions}
+        asked = {"quantities": ALWAYS if row_of(self.config) else ALONE, **settings}
         with self._running(asked, progress) as (chosen, shown):
-            return explain(chosen, text, **how, progress=shown)
+            return explain(chosen, text, answer=answer, segments=segments, deletions=deletions, progress=shown)
 
-    def preview_explain(self, text: Any, *, profile: Any = None, deletions: bool = True, **asked: Any) -> str:
+    def preview_explain(self, text: Any, *, deletions: bool = True, **asked: Any) -> str:
         """Return the segments of a prompt and what would be read, for the same arguments; no weights are read."""
         from posbias.explain.measure import preview
 
         how = {"answer": asked.pop("answer", None), "segments": asked.pop("segments", "\n\n")}
         check_names("explain", asked)
-        profile = True if profile is None and {"prompts", "dataset"} & {*asked} else profile
-        with self._running({"prompts": 32, "quantities": ALONE, **asked}, False) as (chosen, _):
-            return preview(chosen, text, **how, profile=profile, deletions=deletions)
+        with self._running({"quantities": ALONE, **asked}, False) as (chosen, _):
+            return preview(chosen, text, **how, deletions=deletions)
 
     def lookup(
         self,

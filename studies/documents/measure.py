@@ -16,8 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from posbias import errors
-from posbias.explain.prompt import tokenise
-from posbias.explain.shares import by_segment
+from posbias.explain.prompt import by_segment, tokenise
 from posbias.files import data_folder
 from posbias.lookup.contexts import Ask, make_contexts
 from posbias.lookup.prompts import Prompt, answer_tokens, make_prompts, write_prompt, write_question

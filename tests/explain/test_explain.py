@@ -1,4 +1,4 @@
-"""One prompt: influence of its parts, what is left without position, deletions, contributions, the page, refusals."""
+"""One prompt: influence of its parts, deletions, contributions, the page, refusals."""
 
 import json
 import re
@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from lookup_worlds import TEMPLATE
-from measuring import LLAMA, WORDS, refused, save, status, text, write_documents
+from measuring import LLAMA, WORDS, refused, save, status, text
 from parsed import Parsed
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_seed
 
@@ -16,11 +16,9 @@ import posbias
 from posbias.explain.measure import LEAST
 from posbias.explain.page import segment_figure
 from posbias.explain.prompt import without_label
-from posbias.explain.shares import without_position
 from posbias.explain.words import answer
 from posbias.lookup.reader import Reader as CacheReader
 from posbias.lookup.reader import open_reader
-from posbias.measure.measurement import Measurement
 from posbias.predict import predict
 
 PARTS = [text(9, 1), text(5, 2), text(7, 3), text(4, 4)]
@@ -32,23 +30,19 @@ ANSWER = f"{WORDS[5]} {WORDS[9]} {WORDS[2]}"
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """Return a folder with texts, a model with a row and one without, and the first one's profile."""
+    """Return a folder with a model that has a row and one without."""
     root = tmp_path_factory.mktemp("explain")
-    write_documents(root / "d.jsonl", [40] * 6)
     save(root / "llama")
     save(root / "persimmon")
     (root / "persimmon" / "model.safetensors").unlink()
     set_seed(0)
     network = AutoModelForCausalLM.from_config(AutoConfig.for_model("persimmon", **LLAMA))
     network.save_pretrained(root / "persimmon")
-    opened = posbias.open(root / "llama")
-    opened.measure(6, N, root / "d.jsonl", quantities="mixing,influence").save(root / "p.nc")
     return root
 
 
 def explained(place, name="llama", **asked):
-    profile = {"profile": place / "p.nc"} if name == "llama" else {"prompts": 4, "dataset": place / "d.jsonl"}
-    return posbias.open(place / name).explain(TEXT, **profile | asked)
+    return posbias.open(place / name).explain(TEXT, **asked)
 
 
 def own(place, name, ids, value):
@@ -99,8 +93,6 @@ def test_influence_and_deletions_are_those_of_the_model(place, name, case):
         top = int(model(ids[None]).logits[0, -1].argmax())
     whole = kept(segment >= 0)
     assert np.allclose(found.segments["removed"], [kept(segment != k) - whole for k in (1, 2, 3, 4)], atol=1e-4)
-    assert (found.segments["low"] <= found.segments["without_position"]).all()
-    assert (found.segments["high"] >= found.segments["without_position"]).all()
 
 
 @pytest.mark.parametrize("target", [{}, {"answer": ANSWER}])
@@ -119,51 +111,26 @@ def test_beginnings_are_read_once_if_that_says_what_the_gradients_pass_did(place
         assert known == pytest.approx(found.value)
 
 
-def test_a_profile_divided_by_itself_is_even(place):
-    found = explained(place)
-    prompts = posbias.load(place / "p.nc").influence.prompts
-    measured = (prompts / prompts.sum(1, keepdims=True)).mean(0)  # each prompt counts alike
-    assert np.allclose(found.tokens["profile"], measured)
-    said = found.segments["profile"].to_numpy()
-    assert np.allclose(without_position(said, said), 1 / 4)
-    expected = found.segments["share"] / said
-    assert np.allclose(found.segments["without_position"], expected / expected.sum())
-
-
-def chosen(place, prompts, **values):
-    """Return the profile of some of its prompts, one more than once, with other values in it."""
-    results = posbias.load(place / "p.nc").to_xarray().isel(prompt=prompts)
-    results = results.assign({name: (results[name].dims, x) for name, x in values.items()})
-    return Measurement(results.assign_attrs(prompts=len(prompts)))
-
-
-def test_prompts_of_one_document_are_drawn_together(place):
-    """Five equal prompts of each of four documents know the places no better than one of each."""
-    one, five = (explained(place, profile=chosen(place, np.repeat(range(4), k))).segments for k in (1, 5))
-    ends = ["without_position", "low", "high"]
-    assert np.allclose(one[ends], five[ends]) and (one["high"] > one["low"]).all()
-
-
 def test_the_page_and_the_command(place, tmp_path, capsys):
     (tmp_path / "p.txt").write_text(TEXT.replace(PARTS[1], "<b>" + PARTS[1][3:]) + "\n")
     words = ["explain", str(place / "llama"), "-p", str(tmp_path / "p.txt"), "-o", str(tmp_path / "p.html")]
-    code, out, err = status(capsys, [*words, "--dataset", str(place / "d.jsonl"), "-N", "5"])
+    code, out, err = status(capsys, words)
     assert code == 0, err
-    assert "4 segments" in out and "without position" in out and "The target depends most on segment" in out
+    assert "4 segments" in out and "The target depends most on segment" in out
     page = Parsed((tmp_path / "p.html").read_text())
     fetched = [x.get(name, "#") for _, x in page.tags for name in ("src", "href", "srcset")]
     assert "script" not in page.seen and all(x.startswith(("data:", "#")) for x in fetched) and "b" not in page.seen
     said = page.text
-    for part in ("A gradient is local", "<b>", "log-probability", "Where the profile comes from", "95% interval"):
+    for part in ("A gradient is local", "<b>", "log-probability", "Contributions follow"):
         assert part in said
     assert said.index("depends most on") < said.index("Segment by segment") < said.index("Token by token")
     assert page.seen.count("span") == 1 + 25 + 2  # <, b and > are a token each, in place of one
     code, _, err = status(capsys, words)
     assert code == 2 and "--overwrite" in err
-    code, out, err = status(capsys, [*words, "--overwrite", "--no-profile", "--no-deletions"])
-    assert code == 0 and "without position" not in out and "no deletion was tried" in out, err
+    code, out, err = status(capsys, [*words, "--overwrite", "--no-deletions"])
+    assert code == 0 and "no deletion was tried" in out, err
     said = Parsed((tmp_path / "p.html").read_text()).text
-    assert "profile" not in said and "nan" not in said
+    assert "nan" not in said
 
 
 def test_what_the_model_itself_answers_is_said(place, tmp_path, capsys, monkeypatch):
@@ -179,20 +146,20 @@ def test_what_the_model_itself_answers_is_said(place, tmp_path, capsys, monkeypa
     assert not {*tokenizer.all_special_ids} & {*ids[0, n:].tolist()}, "or the answer would end early"
     asked, real = [], CacheReader.logits
     monkeypatch.setattr(CacheReader, "logits", lambda self, *x: asked.append(x) or real(self, *x))
-    bare = explained(place, profile=False)
+    bare = explained(place)
     read = len(asked)
     assert bare.own_answer is None and bare.is_own is None and "itself" not in repr(bare)
-    own = explained(place, profile=False, answer=" ".join(likeliest.split()[:3]))
+    own = explained(place, answer=" ".join(likeliest.split()[:3]))
     assert own.own_answer == likeliest.strip() and own.is_own and len(asked) == 2 * read + LEAST
     assert f"the model itself answers: {likeliest.strip()[:20]!r}"[:-1] in repr(own)
     assert "which begins with the answer that is explained" in repr(own)
     words = likeliest.split()
     other = next(word for word in WORDS if word not in words)
-    begun = explained(place, profile=False, deletions=False, answer=f"{words[0]} {other}")
+    begun = explained(place, deletions=False, answer=f"{words[0]} {other}")
     assert not begun.is_own and ", not the answer that is explained" in repr(begun), "its first token is not enough"
     (tmp_path / "p.txt").write_text(TEXT)
     words = ["explain", str(place / "llama"), "-p", str(tmp_path / "p.txt"), "-o", str(tmp_path / "p.html")]
-    code, out, _ = status(capsys, [*words, "--no-profile", "--answer", ANSWER])
+    code, out, _ = status(capsys, [*words, "--answer", ANSWER])
     assert code == 0 and ", not the answer that is explained\n" in out
     said = Parsed((tmp_path / "p.html").read_text()).text
     assert f"The model itself answers “{' '.join(likeliest.split())}”, not the answer that is explained" in said
@@ -201,7 +168,7 @@ def test_what_the_model_itself_answers_is_said(place, tmp_path, capsys, monkeypa
 def test_a_page_that_cannot_be_written_leaves_the_old_one(place, tmp_path, monkeypatch):
     file = tmp_path / "p.html"
     file.write_text("old")
-    found = explained(place, profile=False, deletions=False)
+    found = explained(place, deletions=False)
     monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         found.report(file)
@@ -212,25 +179,11 @@ def test_a_dry_run_lists_the_segments_and_loads_nothing(place, tmp_path, capsys,
     monkeypatch.setattr("posbias.models.loading.Source.load_model", None)
     (tmp_path / "p.txt").write_text(TEXT)
     words = ["explain", str(place / "llama"), "-p", str(tmp_path / "p.txt"), "--dry-run"]
-    code, out, err = status(capsys, [*words, "--dataset", str(place / "d.jsonl"), "-N", "5"])
+    code, out, err = status(capsys, words)
     assert code == 0 and re.findall(r"^segment \d: (\d+) tokens", out, re.M) == ["9", "5", "7", "4"], err
-    assert "a gradient of 26 tokens, contributions, 4 deletions" in out and "5 prompts of 26 tokens" in out
-    code, out, _ = status(capsys, [*words, "--no-profile", "--no-deletions"])
+    assert "a gradient of 26 tokens, contributions, 4 deletions" in out
+    code, out, _ = status(capsys, [*words, "--no-deletions"])
     assert code == 0 and out.rstrip().endswith("contributions") and [*tmp_path.iterdir()] == [tmp_path / "p.txt"]
-
-
-def test_other_prompts_are_measured_unasked_for_a_short_prompt_only(place, monkeypatch, tmp_path, capsys):
-    opened = posbias.open(place / "llama")
-    monkeypatch.setattr("posbias.explain.measure.SHORT", N - 1)
-    assert "profile" not in opened.preview_explain(TEXT) and opened.explain(TEXT, deletions=False).profile is None
-    asked = {"dataset": place / "d.jsonl", "prompts": 4}
-    assert "a profile of 4 prompts" in opened.preview_explain(TEXT, **asked)
-    assert opened.explain(TEXT, deletions=False, **asked).profile.prompts == 4
-    (tmp_path / "p.txt").write_text(TEXT)
-    words = ["explain", str(place / "llama"), "-p", str(tmp_path / "p.txt"), "--dry-run"]
-    assert ["profile" in status(capsys, [*words, *more])[1] for more in ([], ["-N", "4"])] == [False, True]
-    monkeypatch.setattr("posbias.explain.measure.SHORT", N)
-    assert "a profile of 32 prompts" in opened.preview_explain(TEXT)
 
 
 def test_contributions_are_those_of_the_prompt(place):
@@ -245,11 +198,11 @@ def test_contributions_are_those_of_the_prompt(place):
 
 def test_each_column_stands_under_its_name(place, tmp_path):
     found = explained(place)
-    columns = ["tokens", "removed", "share", "contributed", "profile", "without_position", "low"]
+    columns = ["tokens", "removed", "share", "contributed"]
     rows = re.findall(r"<tr>(<td>.*?)</tr>", found.report(tmp_path / "p.html").read_text(), re.DOTALL)
     shown = [[float(cell.split()[0]) for cell in re.findall(r"<td>([^<]+)", row)[1:]] for row in rows]
     assert np.allclose(shown, found.segments[columns], atol=6e-4)
-    printed = found._table()[["deleted", "gradient", "contributions", "its place's", "without position", "from"]]
+    printed = found._table()[["deleted", "gradient", "contributions"]]
     assert np.allclose(printed, found.segments[columns[1:]], atol=6e-4)
 
 
@@ -264,15 +217,15 @@ def test_tables(place):
     found = explained(place, segments=PARTS[:3])
     assert len(found.tokens) == N and len(found.segments) == 4
     one = explained(place, segments=None)
-    assert one.segments["removed"].isna().all() and one.segments["without_position"].tolist() == [1.0]
-    bare = explained(place, profile=False, deletions=False)
-    assert bare.profile is None and bare.segments[["profile", "low", "removed"]].isna().all().all()
+    assert one.segments["removed"].isna().all() and len(one.segments) == 1
+    bare = explained(place, deletions=False)
+    assert bare.segments["removed"].isna().all()
     assert np.allclose(bare.segments["share"], explained(place).segments["share"])
 
 
 def test_documents_are_segments_by_their_headings_and_messages_go_through_the_template(place, tmp_path, capsys):
     row = {"documents": PARTS[:3], "question": ONE, "answer": ANSWER, "begin": OTHER}
-    found = posbias.open(place / "llama").explain(row, profile=False)
+    found = posbias.open(place / "llama").explain(row)
     assert found.segments["label"].tolist() == ["segment 1", "Document 1", "Document 2", "Document 3", "segment 5"]
     assert found.segments["text"][3].startswith(f"Document 2: {PARTS[1]}") and found.target.endswith(f"' {ANSWER}'")
     assert without_label(found.segments["text"][3], "Document 2") == PARTS[1] + "\n\n"
@@ -283,19 +236,19 @@ def test_documents_are_segments_by_their_headings_and_messages_go_through_the_te
     tokenizer.chat_template = TEMPLATE
     network = AutoModelForCausalLM.from_pretrained(place / "llama")
     messages = [{"role": "user", "content": TEXT}]
-    chat = posbias.open(network, tokenizer=tokenizer).explain(messages, profile=False)
+    chat = posbias.open(network, tokenizer=tokenizer).explain(messages)
     assert "".join(chat.tokens["token"]).endswith("<assistant>") and len(chat.segments) == 4
     (tmp_path / "m.json").write_text(json.dumps([*messages, {"role": "assistant", "content": ONE}]))
     words = ["explain", str(place / "llama"), "-p", str(tmp_path / "m.json"), "-o", str(tmp_path / "p.html")]
     refused(capsys, tmp_path, words, "messages: expected a last one that is", there=[tmp_path / "m.json"])
 
 
-def segments(share, contributed, removed, **more):
+def segments(share, contributed, removed):
     """Return a table of segments of 10 tokens."""
     labels = [f"Document {k}" for k in range(1, len(share) + 1)]
     columns = {"label": labels, "text": [f"part {k}" for k in range(1, len(share) + 1)], "tokens": 10, "share": share}
-    columns |= {"contributed": contributed, "removed": removed, "profile": np.nan, "without_position": np.nan}
-    return pd.DataFrame(columns | {"low": np.nan, "high": np.nan} | more, index=range(1, len(share) + 1))
+    columns |= {"contributed": contributed, "removed": removed}
+    return pd.DataFrame(columns, index=range(1, len(share) + 1))
 
 
 def test_the_answer_in_words_leads_with_the_deletion_and_says_who_disagrees():
@@ -310,21 +263,10 @@ def test_the_answer_in_words_leads_with_the_deletion_and_says_who_disagrees():
     )
     both = answer(segments([0.4, 0.1, 0.2, 0.3], [0.5, 0.1, 0.1, 0.3], [-2.5, -1, -1, -9]))
     assert both[1] == "Gradient and contributions agree: the most is on the same segment."
-    places = {"profile": 0.25, "without_position": [0.2, 0.5, 0.3, 0], "low": [0.1, 0.4, 0.2, 0], "high": 0.45}
-    more = answer(segments([0.4, 0.1, 0.2, 0.3], np.nan, [0.5, 1.0, 2.0, -9], **places))
+    more = answer(segments([0.4, 0.1, 0.2, 0.3], np.nan, [0.5, 1.0, 2.0, -9]))
     assert more[0].startswith("No deletion lowers the target's log-probability. Without Document 3")
-    assert more[-1].endswith("gradient, Document 2 has the most, but its interval overlaps that of Document 3.")
-    apart = answer(segments([0.4, 0.1, 0.2, 0.3], np.nan, -1.0, **places | {"low": [0.1, 0.46, 0.2, 0]}))
-    assert apart[-1].endswith("gradient, Document 2 has the most.")
     assert answer(segments([0.5, 0.5], np.nan, np.nan))[0].endswith("no deletion was tried.")
     assert answer(segments([1.0], np.nan, np.nan)) == []
-
-
-def changed(place, tmp_path, change):
-    """Save the profile with something else in it, and return the file."""
-    results = posbias.load(place / "p.nc").to_xarray()
-    change(results)
-    return Measurement(results).save(tmp_path / "changed.nc")
 
 
 BAD_PROMPTS = {
@@ -349,9 +291,7 @@ BAD_PROMPTS = {
         {"text": {"documents": [ONE, ONE + OTHER], "question": OTHER, "answer": ONE}},
         "prompt: answer: expected one that stands in one document",
     ),
-    "setting": ({"rule": "cut"}, "explain: expected settings among dataset, field"),
-    "profile": ({"profile": 3}, "profile: expected a measurement, or a file of one (.nc), received 3"),
-    "other length": ({"text": f"{TEXT} {ONE}"}, "profile: expected llama, "),
+    "setting": ({"rule": "cut"}, "explain: expected settings among dtype, device"),
 }
 
 
@@ -360,32 +300,5 @@ def test_bad_prompts_are_refused_before_the_model_is_loaded(place, name, monkeyp
     monkeypatch.setattr("posbias.models.loading.Source.load_model", None)
     asked, expected = BAD_PROMPTS[name]
     with pytest.raises(ValueError) as error:
-        posbias.open(place / "llama").explain(**{"text": TEXT, "profile": place / "p.nc"} | asked)
+        posbias.open(place / "llama").explain(**{"text": TEXT} | asked)
     assert str(error.value).startswith(expected) and "\n" not in str(error.value)
-
-
-BAD_PROFILES = {
-    "NaN": (
-        lambda x: x["influence_prompts"].__setitem__((0, 0), np.nan),
-        "profile: influence_prompts: expected finite",
-    ),
-    "model": (lambda x: x.attrs.update(model="other"), "profile: expected llama, "),
-    "revision": (lambda x: x.attrs.update(revision="old"), "profile: expected llama, "),
-    "bias": (
-        lambda x: x.attrs.update(added_bias='{"kind": "log", "alpha": 1.0}'),
-        "profile: expected llama, ",
-    ),
-    "zero": (
-        lambda x: x["influence_prompts"].__setitem__((slice(None), slice(1, 10)), 0),
-        "influence: expected some in each segment",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", BAD_PROFILES)
-def test_bad_profiles_are_refused(place, tmp_path, name, capsys):
-    change, expected = BAD_PROFILES[name]
-    file, prompt = changed(place, tmp_path, change), tmp_path / "p.txt"
-    prompt.write_text(TEXT)
-    words = ["explain", place / "llama", "-p", prompt, "-o", tmp_path / "p.html", "--profile", file]
-    refused(capsys, tmp_path, [*map(str, words)], f"posbias: {expected}", there=[*tmp_path.iterdir()])

@@ -22,11 +22,11 @@ def address(tmp_path_factory):
     Measurement(one.results.assign_attrs(model=BAD, dataset=BAD, tokenizer="none")).report(folder / "bad.html")
     texts = [f"passage {k}: " + 12 * "some words " for k in range(1, 5)]
     n = range(1, 5)
-    share = {"share": [0.4, 0.1, 0.2, 0.3], "profile": [0.3, 0.2, 0.2, 0.3]}
-    segments = {"text": texts, "tokens": 9, "without_position": 0.25, "low": 0.2, "high": 0.3, "removed": -0.5}
-    segments = pd.DataFrame(share | segments | {"label": texts, "contributed": 0.25}, index=n)
+    share = {"share": [0.4, 0.1, 0.2, 0.3]}
+    segments = {"label": texts, "text": texts, "tokens": 9, "removed": -0.5, "contributed": 0.25}
+    segments = pd.DataFrame(share | segments, index=n)
     tokens = pd.DataFrame({"token": texts, "segment": n} | share)
-    Explanation("m", "the probability", 0.5, tokens, segments, Measurement(one.results)).report(folder / "p.html")
+    Explanation("m", "the probability", 0.5, tokens, segments).report(folder / "p.html")
     with served(folder) as address:
         yield address
 
