@@ -73,24 +73,26 @@ class Geometric(Kernel):
         slopes, diagonal, weights = (np.asarray(x, dtype=np.float64) for x in (slopes, diagonal, weights))
         top = np.maximum(diagonal, -slopes)
         self.own, self.near, self.weights = np.exp(diagonal - top), np.exp(-slopes - top), weights
+        self.to_own, self.to_near = weights * self.own, weights * self.near
         self.slopes = np.minimum(slopes, STEEPEST)
         self.length = min(n, SEGMENT, int(SAFE / max(self.slopes.max(), SAFE / SEGMENT)))
-        self.falling, self.rising, self.sums = _powers(self.slopes.tobytes(), self.length)
+        self.falling, rising, self.sums = _powers(self.slopes.tobytes(), self.length)
+        self.lift = rising * self.to_near
+        self.first_sums = self._row_sums(0, min(n, self.length))
 
     def _rmatmat(self, X: np.ndarray) -> np.ndarray:
         n, out = len(X), np.empty(X.shape)
-        to_own, to_near = self.weights * self.own, self.weights * self.near
-        lift = self.rising * to_near
-        later = np.zeros((X.shape[1], to_own.size))  # y at the first token after this segment
+        later = np.zeros((X.shape[1], self.slopes.size))  # y at the first token after this segment
         for start in range((n - 1) // self.length * self.length, -1, -self.length):
             stop = min(start + self.length, n)
             falling = self.falling[: stop - start]
-            u = X[start:stop, :, None] / self._row_sums(start, stop)[:, None]
-            out[start:stop] = np.einsum("jch,h->jc", u, to_own)
+            sums = self._row_sums(start, stop) if start else self.first_sums
+            u = X[start:stop, :, None] / sums[:, None]
+            out[start:stop] = np.einsum("jch,h->jc", u, self.to_own)
             u *= falling[:, None]
             inside = u[::-1].cumsum(axis=0)[::-1]  # y without what comes from later segments, falling
-            out[start : stop - 1] += np.einsum("jch,jh->jc", inside[1:], lift[1 : stop - start])
-            out[start:stop] += falling[::-1] @ (to_near * later).T
+            out[start : stop - 1] += np.einsum("jch,jh->jc", inside[1:], self.lift[1 : stop - start])
+            out[start:stop] += falling[::-1] @ (self.to_near * later).T
             later = inside[0] + later * np.exp(-self.slopes) * falling[-1]
         out[0] += self.weights.sum() * X[0]
         return out

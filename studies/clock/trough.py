@@ -168,7 +168,10 @@ def _inverse_bessel(level: Float[np.ndarray, "m"]) -> Float[np.ndarray, "m"]:
     for _ in range(60):
         z = 2 * np.sqrt(np.maximum(y, 1e-30))
         value = np.where(y < 1, _log_bessel_series(np.minimum(y, 1)), np.log(2 * ive(1, z) / z) + z)
-        y = y + (level - value) * (z / 2) * ive(1, z) / ive(2, z)
+        step = (level - value) * (z / 2) * ive(1, z) / ive(2, z)
+        y = y + step
+        if (np.abs(step) <= 1e-12 * y).all():  # the next one would be its square
+            break
     return np.where(level > 0, y, 0.0)
 
 
