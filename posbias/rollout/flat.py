@@ -31,25 +31,9 @@ class Flat(Kernel):
 
     @cached_property
     def sums(self) -> Float[np.ndarray, "n"]:
-        """Σ_j 1 / log(i / j) over the keys that query i sees; 1 where it sees only itself.
-
-        The sum over the keys up to the c-th for one x is a running one as well, from the first key on.
-        """
-        sums, logs, x = np.ones(len(self.seen)), self.logs, self.x
-        carried = np.zeros(x.size)  # Σ_j (j / a)^x over the keys up to a, the last one of the segment before
-        start, last = 0, int(self.seen[-1])
-        while start < last:
-            stop = max(int(np.searchsorted(logs, logs[start] + SAFE / x[-1], side="right")), start + 1)
-            stop = min(stop, last)
-            top = logs[stop - 1]
-            if start:
-                carried = carried * np.exp((logs[start - 1] - top) * x)
-            upto = np.exp((logs[start:stop] - top)[:, None] * x).cumsum(axis=0) + carried
-            queries = self._last_key_in(start, stop)
-            falling = np.exp((top - logs[queries])[:, None] * x)
-            sums[queries] = (falling * upto[self.seen[queries] - 1 - start]) @ self.weight
-            carried, start = upto[-1], stop
-        return sums
+        """Σ_j 1 / log(i / j) over the keys that query i sees; 1 where it sees only itself. O(n²) time, once."""
+        logs = self.logs
+        return np.array([(1 / (logs[i] - logs[:c])).sum() if c else 1.0 for i, c in enumerate(self.seen)])
 
     def _rmatvec(self, v: np.ndarray) -> np.ndarray:
         """Return Aᵀv, a segment of keys at a time.

@@ -89,7 +89,7 @@ class StructuredKernels(Layers):
         """Return the head-averaged kernel of layer ``t`` for n tokens as a linear operator.
 
         Cost of a row vector: O(n H) with slopes, O(n × width) in a window, O(n) for each different head with log j,
-        O(170 n) with a flat bias; O(n²) with other biases and under other masks.
+        O(170 n) with a flat bias, but for sums taken once; O(n²) with other biases and under other masks.
 
         >>> structured_kernels(T=1, slope=0.7).kernel(0, 3).rmatvec(np.array([0.0, 0.0, 1.0])).round(3)
         array([0.141, 0.285, 0.574])
