@@ -182,10 +182,10 @@ def test_closed_forms_by_hand():
 def test_the_command_writes_the_nearest_closed_form(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = ["--depth", 12, "--heads", 4, "--length", 256]
-    for lambda_, local, kind in (("0.2", 0, "flat"), ("0.2", 2, "none")):
-        assert command("design", *words, "--lambda", lambda_, "--local", local, "-o", "c.yaml", "--overwrite") == 0
+    for lambda_, kind in (("0.2", "flat"), ("0.9", "log")):
+        assert command("design", *words, "--lambda", lambda_, "-o", "c.yaml", "--overwrite") == 0
         said, config = capsys.readouterr().out, read_config("c.yaml")
-        assert [x["kind"] for x in config.position_bias] == ["alibi"] * local + [kind] * (4 - local)
+        assert [x["kind"] for x in config.position_bias] == [kind] * 4
         values = [float(line.split()[-1]) for line in said.splitlines() if "W1 to uniform" in line]
         assert len(values) == 4 and min(values) == pytest.approx(design.distance_to_even(config.profile()), abs=1e-4)
     mixing = ",".join(["0.1", "0.3"] * 6)

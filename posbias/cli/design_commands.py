@@ -22,7 +22,6 @@ class Asked:
     heads: int | None = setting(None, "Heads in each layer.")
     length: int | None = setting(None, "Tokens.", "-n")
     lambda_: str | None = setting(None, "Residual mixing in [0, 1]: one number, or T of them with commas between.")
-    local: int = setting(0, "How many of the heads stay local, with the steepest slopes of ALiBi's rule.")
     measured: Path | None = setting(
         None,
         "In place of all that: a measurement of a finished model (.nc), with kernels. What is written is a bias to add "
@@ -60,7 +59,7 @@ def design(
         refuse_given(asked, ["kind"], "none without --measured")
         report, text = _of_new(asked)
     else:
-        refuse_given(asked, ("depth", "heads", "length", "lambda_", "local"), "none beside --measured")
+        refuse_given(asked, ("depth", "heads", "length", "lambda_"), "none beside --measured")
         report, text = _of_finished(asked.measured, asked.kind or "best")
         report.append(f"try it: posbias measure --bias {output}")
     write_whole(output, "".join(f"# {line}\n" for line in report) + text)
@@ -76,8 +75,8 @@ def _of_new(asked: Asked) -> tuple[list[str], str]:
     lambda_ = _mixing(asked.lambda_, T)
     schedule = {"schedule_type": "custom", "lambdas_custom": lambda_.tolist()}
     fields = {"sequence_length": n, "num_layers": T, "lambda_schedule_config": schedule}
-    found, report = {}, [f"{n} tokens, {T} layers x {H} heads, {asked.local} local, Σλ = {lambda_.sum():.4g}"]
-    for name, biases in closed_forms(lambda_, H, asked.local).items():
+    found, report = {}, [f"{n} tokens, {T} layers x {H} heads, Σλ = {lambda_.sum():.4g}"]
+    for name, biases in closed_forms(lambda_, H).items():
         config = RolloutConfig.model_validate(fields | {"position_bias": biases})
         distance = distance_to_even(config.profile())
         found[distance] = config, name

@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
 
 from posbias import errors
-from posbias.cli.options import refuse_given, with_options
-from posbias.settings import setting
 
 if TYPE_CHECKING:
     from posbias.rollout.labelled import Profile
-
-
-@dataclass(frozen=True)
-class Asked:
-    """Hold the options of a rollout beside what it reads and writes."""
-
-    variant: str | None = setting(
-        None,
-        "Of a measurement: the name of a prediction as in its report, such as attention-only, layer-shares, "
-        "layer-shares-self, measured-attention, head-gains-squared or value-maps; a wrong one shows all.",
-    )
-    length: int | None = setting(None, "Tokens, in place of its own.", "-n")
-    overwrite: bool = setting(False, "Replace the output if it is there.")
 
 
 def register(app: typer.Typer) -> None:
@@ -36,48 +20,47 @@ def register(app: typer.Typer) -> None:
     app.command("compare", short_help="Compare two profiles.")(compare)
 
 
-@with_options(options=[Asked])
 def rollout(
     output: Annotated[Path, typer.Option("--output", "-o", help="Profile to write (.csv).")],
     source: Annotated[Path, typer.Argument(help="Configuration in the authors' YAML format, or a measurement (.nc).")],
-    *,
-    options: dict[str, Any],
+    variant: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a measurement: the name of a prediction as in its report, such as attention-only, layer-shares, "
+            "layer-shares-self, measured-attention, head-gains-squared or value-maps; a wrong one shows all."
+        ),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it is there.")] = False,
 ) -> None:
     """Compute the influence profile that a configuration or a measurement describes."""
     from posbias.files import check_output
     from posbias.rollout.profiles import mean_position, write_profile
 
-    asked, measured = Asked(**options), source.suffix == ".nc"
-    if not measured:
-        refuse_given(asked, ["variant"], f"none for {source}, a configuration")
-    elif asked.variant is None:
-        raise errors.invalid("--variant", f"one for the measurement {source}", "none")
-    if asked.length is not None:
-        errors.positive_integer("sequence_length", asked.length)
-    check_output(output, ".csv", overwrite=asked.overwrite)
-    p, T, H = _of_measurement(source, asked) if measured else _of_configuration(source, asked)
+    measured = source.suffix == ".nc"
+    if measured == (variant is None):
+        expected = f"one for the measurement {source}" if measured else f"none for {source}, a configuration"
+        raise errors.invalid("--variant", expected, variant or "none")
+    check_output(output, ".csv", overwrite=overwrite)
+    p, T, H = _of_configuration(source) if variant is None else _of_measurement(source, variant)
     write_profile(output, p)
     ends = f"mean position {mean_position(p):.4f}, first {p[0]:.4g}, last {p[-1]:.4g}"
     typer.echo(f"{output}: {p.size} tokens, {T} layers x {H} heads, {ends}")
 
 
-def _of_measurement(file: Path, asked: Asked) -> tuple[np.ndarray, int, int]:
+def _of_measurement(file: Path, variant: str) -> tuple[np.ndarray, int, int]:
     """Return the rollout of a measurement, with its layers and heads."""
     from posbias.measure.results import read_results
     from posbias.predict import predict
 
     results = read_results(file)
-    p = predict(results, str(asked.variant), length=asked.length)
-    return p, results.sizes.get("layer", 0), results.sizes.get("head", 0)
+    return predict(results, variant), results.sizes.get("layer", 0), results.sizes.get("head", 0)
 
 
-def _of_configuration(file: Path, asked: Asked) -> tuple[np.ndarray, int, int]:
+def _of_configuration(file: Path) -> tuple[np.ndarray, int, int]:
     """Return the profile of a configuration, with its layers and heads."""
     from posbias.configuration import read_config
 
     config = read_config(file)
-    if asked.length is not None:
-        config = config.at_length(asked.length)
     return config.profile(), config.num_layers, config.attention_config.num_heads
 
 

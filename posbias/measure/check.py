@@ -9,7 +9,7 @@ gradient against finite differences. Whoever adds a family has these and more pr
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from inspect import signature
 from typing import Any, NamedTuple, cast
 
@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from posbias import errors
 from posbias.measure.instrument import Instrument, NotFinite
 from posbias.models.attention import computed
-from posbias.models.families import Family, row_of, text_config
+from posbias.models.families import row_of
 from posbias.models.hooks import After, Before, given, hooked, regiven, rereturned, returned
 from posbias.models.weights import coded_layers, works_on
 
@@ -115,40 +115,6 @@ def compare_model(instrument: Instrument, ids: Int[Tensor, "1 n"], bits: int) ->
     error = errors.invalid("self-check of the gradient", f"finite differences within {GRADIENT:.0%}", received)
     found.append(Comparison("gradient, against finite differences", off, GRADIENT, "blocks", error))
     return ids.shape[1], found
-
-
-def check_paths(model: nn.Module, row: Family) -> None:
-    """Raise ValueError for the first path of a row that is not in the model, with what is there."""
-    T = text_config(model.config).num_hidden_layers
-    try:
-        layers = row.layers(model)
-    except (AttributeError, TypeError):
-        lists = ", ".join(path for path, one in model.named_modules() if isinstance(one, nn.ModuleList))
-        raise errors.invalid(f"row {row.name}: blocks", f"a list of layers such as {lists}", row.blocks) from None
-    if len(layers) != T:
-        raise errors.invalid(f"row {row.name}: blocks", f"a list of {T} layers", f"{row.blocks}, of {len(layers)}")
-    layer = layers[0]
-    _find(row, "attention", layer, row.attention_of)
-    _find(row, "output", layer, row.output_of)
-    attention = row.attention_of(layer)
-    if row.norm and norms_before(layer):
-        _find(row, "norm", layer, row.norm_of)
-    if row.latent is None:
-        _find(row, "projections", attention, row.projections_of)
-    for path in row.unrotated or ():
-        _find(row, "unrotated", attention, lambda one, path=path: one.get_submodule(path))  # type: ignore[misc]
-    _find(row, "scale", attention, row.scale)
-
-
-def _find(row: Family, field: str, module: nn.Module, find: Callable[[nn.Module], Any]) -> None:
-    """Raise ValueError unless a field of a row finds what it names in a module."""
-    try:
-        find(module)
-    except (AttributeError, StopIteration, TypeError) as error:
-        there = ", ".join(name for name, _ in module.named_children())
-        value: Any = getattr(row, field)
-        named = str(error)[:80] if callable(value) else repr(value)
-        raise errors.invalid(f"row {row.name}: {field}", f"what {type(module).__name__} has ({there})", named) from None
 
 
 def norms_before(layer: Any) -> bool:

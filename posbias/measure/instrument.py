@@ -115,10 +115,7 @@ class Instrument:
         mixing = _share(*(norm.square().sum(-1).sqrt() for norm in norms))
         wide = torch.promote_types(x.dtype, torch.float32)
         with torch.enable_grad():
-            z = logits[:, -keep:].to(wide)
-            y, p = value(z if keep > 1 else z[:, 0]), likeliest(z[:, -1].detach())
-        _check_finite("the next token's probability", p.cpu()[:, None])
-        _check_finite("the target", y.detach().cpu()[:, None])
+            y, p = _valued(logits, value, keep)
         (g,) = torch.autograd.grad(y.sum(), walk.above)
         watch.look(observe, mixing, rungs)
         climb = None if rungs is None else ladder.Climb(rungs, g)
@@ -332,6 +329,15 @@ def _climb(
             climb.back(rung, y, x)
     walk.arguments.pop()
     return exact
+
+
+def _valued(logits: Float[Tensor, "B m v"], value: Value, keep: int) -> tuple[Tensor, Tensor]:
+    """Return what influence is a derivative of, and the likeliest next token's probability, both checked."""
+    z = logits[:, -keep:].to(torch.promote_types(logits.dtype, torch.float32))
+    y, p = value(z if keep > 1 else z[:, 0]), likeliest(z[:, -1].detach())
+    _check_finite("the next token's probability", p.cpu()[:, None])
+    _check_finite("the target", y.detach().cpu()[:, None])
+    return y, p
 
 
 def _token_norms(x: Tensor) -> Tensor:

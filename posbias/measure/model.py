@@ -10,7 +10,6 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from posbias import errors
-from posbias.measure.biases import read_bias
 from posbias.measure.corpus import Corpus, choose_corpus, shortest
 from posbias.measure.measurement import Measurement
 from posbias.models.opening import check_model
@@ -37,25 +36,6 @@ class Model:
 
     source: loading.Source
     config: Any
-
-    @property
-    def layers(self) -> int:
-        """Number of layers T."""
-        return int(self.config.num_hidden_layers)
-
-    @property
-    def heads(self) -> int:
-        """Number of heads H of each layer."""
-        if (heads := getattr(self.config, "num_attention_heads", None)) is None:
-            raise errors.invalid("heads", "a model with attention", self.config.model_type)
-        return int(heads)
-
-    @property
-    def longest(self) -> int | None:
-        """The longest prompt in tokens, None if the model states none."""
-        from posbias.models.families import longest_of
-
-        return longest_of(self.config)
 
     def measure(
         self,
@@ -89,7 +69,7 @@ class Model:
             template; up to where an answer begins, or up to the end of an answer that comes last.
         bias
             A position bias to add to the model's logits while it is measured: one for all heads such as
-            ``{"kind": "log", "alpha": 1.4}``, a list for heads, a list of lists for layers, or the same as JSON.
+            ``{"kind": "log", "alpha": 1.4}``, a list for heads, or a list of lists for layers.
         progress
             Whether to show how far it is; on a terminal unless given, so that a notebook asks for it.
         settings
@@ -110,8 +90,6 @@ class Model:
             expected = "builtin, the name of a data set, or a path; texts in memory are given as texts="
             raise errors.invalid("dataset", expected, repr(dataset))
         asked = {"prompts": prompts, "length": length, "dataset": dataset, "texts": texts, "messages": messages}
-        if isinstance(bias, str):
-            bias = read_bias(bias)
         with self._running(asked | settings, progress) as (chosen, shown):
             return Measurement(measure(chosen, progress=shown, bias=bias))
 
@@ -265,16 +243,18 @@ class Model:
     def __repr__(self) -> str:
         from posbias.measure.results import position_words
         from posbias.models.description import position_kind
-        from posbias.models.families import row_of
+        from posbias.models.families import longest_of, row_of
         from posbias.models.loading import InMemory
 
         family = row_of(self.config)
-        longest = f"at most {self.longest} tokens" if self.longest else "prompts of any length"
+        most = longest_of(self.config)
+        longest = f"at most {most} tokens" if most else "prompts of any length"
         if family is None:
             shape = f"no row for this family, so that influence alone can be measured, {longest}"
         else:
             how = position_words(position_kind(family.position_of(self.config), self.config))
-            shape = f"{self.layers} layers × {self.heads} heads, {how}, {longest}"
+            T, H = self.config.num_hidden_layers, self.config.num_attention_heads
+            shape = f"{T} layers × {H} heads, {how}, {longest}"
         how, name = "weights are read by .measure()", self.source.model
         if isinstance(self.source, InMemory):
             how, name = "weights as they are when .measure() is called", self.source.name()

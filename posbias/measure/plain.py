@@ -9,12 +9,12 @@ from __future__ import annotations
 from inspect import signature
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from posbias import errors
 from posbias.measure import ladder
-from posbias.measure.instrument import BatchReading, Instrument, Observer, Value, _check_finite, likeliest
+from posbias.measure.instrument import BatchReading, Instrument, Observer, Value, _check_finite, _valued, likeliest
 
 FAILS = (ArithmeticError, AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError)
 """What a model raises that does not run on what it is given."""
@@ -51,10 +51,7 @@ class PlainInstrument(Instrument):
         x = self.embeddings(ids).requires_grad_(True)
         wide = torch.promote_types(x.dtype, torch.float32)
         with torch.enable_grad():  # of a clone, for some models scale embeddings in place
-            z = self._last(x.clone(), keep).to(wide)
-            y, p = value(z if keep > 1 else z[:, 0]), likeliest(z[:, -1].detach())
-        _check_finite("the next token's probability", p.cpu()[:, None])
-        _check_finite("the target", y.detach().cpu()[:, None])
+            y, p = _valued(self._watched(x.clone(), None, keep), value, keep)
         (gradient,) = torch.autograd.grad(y.sum(), x)
         gradient, x = gradient.to(wide), x.detach().to(wide)
         none = torch.zeros(len(ids), 0, dtype=torch.float64)
@@ -63,17 +60,7 @@ class PlainInstrument(Instrument):
         signed = (gradient * x).sum(-1).double().cpu()
         return BatchReading(none, none, none, influence, signed, p.double().cpu(), y.detach().double().cpu())
 
-    def logits(self, x: Float[Tensor, "B n d"]) -> Float[Tensor, "B v"]:
-        """Return the last position's next-token logits for input embeddings."""
-        return self._last(x, 1)[:, 0]
-
-    def tail(self, ids: Int[Tensor, "B n"], keep: int) -> Float[Tensor, "B keep v"]:
-        """Return the next-token logits of the last ``keep`` positions in 32 bits or more, by a forward pass alone."""
-        with torch.no_grad():
-            logits = self._last(self.embeddings(ids), keep)
-        return logits.to(torch.promote_types(logits.dtype, torch.float32))
-
-    def _last(self, x: Float[Tensor, "B n d"], keep: int) -> Float[Tensor, "B keep v"]:
-        """Return the next-token logits of the last ``keep`` positions for input embeddings."""
+    def _watched(self, x: Tensor, observe: Observer | None, keep: int = 1) -> Tensor:
+        """Return the next-token logits of the last ``keep`` positions, or more; there is nothing to watch."""
         options = {name: keep if name == "logits_to_keep" else value for name, value in self.options.items()}
-        return self.model(inputs_embeds=x, **options).logits[:, -keep:]  # type: ignore[no-any-return]
+        return self.model(inputs_embeds=x, **options).logits  # type: ignore[no-any-return]

@@ -18,7 +18,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from posbias import errors
-from posbias.measure.check import check_instrument, check_paths
+from posbias.measure.check import check_instrument
 from posbias.measure.corpus import Prompts, make_prompts
 from posbias.measure.instrument import Instrument
 from posbias.measure.plain import PlainInstrument
@@ -93,10 +93,7 @@ class Session:
         settings = self.settings
         model = settings.source.load_model(self.dtype, str(self.place), settings.device_map, self.attention)
         let_gradients_pass(model)
-        if self.family is None:
-            return PlainInstrument(model)
-        check_paths(model, self.family)
-        return Instrument(model)
+        return PlainInstrument(model) if self.family is None else Instrument(model)
 
     @property
     def self_check(self) -> str:
@@ -114,7 +111,7 @@ class Session:
             with suppress(ValueError):  # of weights that do not fit
                 check_weights_fit(self.config, wide, self.place)
                 other = Instrument(settings.source.load_model(wide, str(self.place), None, self.attention))
-        return check_instrument(other or self.instrument, self.first)
+        return check_instrument(other or self.instrument, self.ids[0])
 
     @property
     def place(self) -> torch.device:
@@ -163,11 +160,6 @@ class Session:
     def ids(self) -> Int[Tensor, "N n"]:
         """Token ids of the prompts."""
         return torch.from_numpy(self.prompts.ids)
-
-    @property
-    def first(self) -> Int[Tensor, "n"]:
-        """Token ids of the first prompt."""
-        return self.ids[0]
 
     def batches(self) -> Iterator[tuple[slice, Int[Tensor, "B n"]]]:
         """Yield which prompts a batch holds, and their ids."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import set_seed
 
-from posbias.measure.check import Comparison, check_paths, compare_model, norms_before
+from posbias.measure.check import Comparison, compare_model, norms_before
 from posbias.measure.instrument import Instrument
 from posbias.measure.plain import FAILS
-from posbias.models.attention import Reading, computed
+from posbias.models.attention import Reading
 from posbias.models.families import causal_class, family_of, text_config
 from posbias.models.loading import Source
 
@@ -36,8 +36,6 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, metavar="DIR", help="directory of a model, or of a config.json alone")
     try:
         model = _opened(parser.parse_args(words).folder)
-        row = family_of(model.config)
-        check_paths(model, row)
         vocabulary = text_config(model.config).vocab_size
         ids = torch.randint(1, vocabulary, (1, TOKENS), generator=torch.Generator().manual_seed(0))
         agree = True
@@ -86,19 +84,12 @@ def comparisons(instrument: Instrument, ids: Int[Tensor, "1 n"]) -> Iterator[Com
     stated = row.scale(attention)
     scale = 0.0 if seen[0].scale == 1 else abs(seen[0].scale / stated - 1)  # 1: queries are multiplied before
     yield Comparison(f"scale of q·k, {seen[0].scale:.6g}, against {stated:.6g} as the row says", scale, WITHIN, "scale")
-    what = "values, against what norm and projections make of x_t"
-    yield Comparison(what, _failing(_values_apart, instrument, ids), WITHIN, "norm, projections, groups, latent")
-    if row.is_fused(instrument.model.config):
-        off = _failing(_fused_apart, instrument, ids)
-        yield Comparison("fused attention, against eager", off, WITHIN, "fused")
-
-
-def _failing(find: Callable[..., float], *args: Any) -> float:
-    """Return how far two ways are apart, infinitely far where one of them fails."""
     try:
-        return find(*args)
+        off = _values_apart(instrument, ids)
     except (*FAILS, StopIteration):
-        return torch.inf
+        off = torch.inf
+    what = "values, against what norm and projections make of x_t"
+    yield Comparison(what, off, WITHIN, "norm, projections, groups, latent")
 
 
 def _values_apart(instrument: Instrument, ids: Int[Tensor, "1 n"]) -> float:
@@ -124,13 +115,6 @@ def _values_apart(instrument: Instrument, ids: Int[Tensor, "1 n"]) -> float:
 
     instrument.measure(ids, observe)
     return max(off)
-
-
-def _fused_apart(instrument: Instrument, ids: Int[Tensor, "1 n"]) -> float:
-    """Compare influence by fused attention with that by eager attention."""
-    eager = instrument.measure(ids).influence
-    with computed(text_config(instrument.model.config), "sdpa"):
-        return _apart(Instrument(instrument.model).measure(ids).influence, eager)
 
 
 def _apart(one: Float[Tensor, "..."], own: Float[Tensor, "..."]) -> float:

@@ -147,11 +147,6 @@ def window(attention: nn.Module, config: Any) -> int | None:
     return int(width) if width else None
 
 
-def soft_cap(attention: nn.Module) -> float | None:
-    """Return c if the layer replaces its content logits z by c·tanh(z / c), else None."""
-    return _applied_cap(attention.config) if hasattr(attention, "attn_logit_softcapping") else None
-
-
 def content_form(config: Any) -> str:
     """Return what the content logits of a model with this configuration are: scaled q·k, soft-capped in some.
 

@@ -19,7 +19,7 @@ from posbias.measure.instrument import Instrument, Observer
 from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.models.attention import Reading
-from posbias.models.families import soft_cap
+from posbias.models.families import content_form
 from posbias.models.hooks import hooked
 from posbias.predict import layer_masks
 from posbias.rollout.influence import influence_profile
@@ -56,8 +56,8 @@ def read_rotary_means(
     if paths is None:
         expected = "one with modules for queries and keys before the rotation (llama, mistral, qwen2, ...)"
         raise errors.invalid("model", expected, instrument.family.name)
-    if any(soft_cap(attention) for attention in instrument.attentions):
-        raise errors.invalid("model", "logits without a soft cap", soft_cap(instrument.attentions[0]))
+    if "capped" in (form := content_form(instrument.model.config)):
+        raise errors.invalid("model", "logits without a soft cap", form)
     module: Any = instrument.attentions[0]
     d = int(module.head_dim)
     sums = [[torch.zeros(1, dtype=torch.float64)] * 2 for _ in instrument.attentions]

@@ -93,7 +93,6 @@ MODELS = [
             "P/empty": ("P/empty", "config.json"),
             "P/not-json": ("P/not-json", "files that transformers reads"),
             "P/no-type": ("P/no-type", "model_type"),
-            "P/no-layers": ("num_hidden_layers", "at least 1"),
             "P/words": "n_layer",
             "P/bert": ("architecture", "bert"),
             "P/d.jsonl": ("model", "a file"),
@@ -221,7 +220,6 @@ CONFIGS = [
             "P/none.yaml": "none.yaml",
             "P/empty": "P/empty",
             "P/branches.yaml": ("branches.yaml: branches", "no such field"),
-            "P/c.yaml --length 0": "sequence_length",
         },
     ),
     *rows(
@@ -312,7 +310,6 @@ DESIGNS = [
             "--depth 0": "depth",
             "--heads 0": "heads",
             "--length 1": "length",
-            "--local 3": ("local", "from 0 to 2", "3"),
             "--lambda x": ("lambda", "numbers with commas between", "'x'"),
             "--lambda 0.2,inf": ("lambda", "inf"),
             "--lambda 0.1,0.2,0.3": ("lambda", "1 number or 2", "0.1,0.2,0.3"),
@@ -419,7 +416,6 @@ def write_models(root):
         "no-type": "{}",
         "bert": json.dumps({"model_type": "bert"}),
         "plain": json.dumps(gpt2),
-        "no-layers": json.dumps(gpt2 | {"n_layer": 0}),
         "words": json.dumps(gpt2 | {"n_layer": "two"}),
     }
     one, log = {"kind": "none"}, {"kind": "log", "alpha": 1.0}

@@ -85,7 +85,7 @@ def test_objects_say_what_they_are(place, measured):
 def test_opening_reads_no_weights(place, tmp_path):
     shutil.copytree(place / "bloom", tmp_path / "empty", ignore=shutil.ignore_patterns("*.safetensors"))
     opened = posbias.open(tmp_path / "empty")
-    assert (opened.layers, opened.heads, opened.longest) == (3, 4, None)
+    assert "3 layers × 4 heads, ALiBi positions, prompts of any length" in repr(opened)
     with pytest.raises(ValueError, match="model .*empty: expected"):
         opened.measure(prompts=2, length=8, dataset=place / "d.jsonl")
 

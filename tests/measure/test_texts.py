@@ -3,7 +3,6 @@
 import json
 
 import datasets
-import numpy as np
 import pandas as pd
 import pytest
 from measuring import arguments, save, status, text
@@ -156,11 +155,3 @@ def test_a_dry_run_refuses_what_the_run_would(model, tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "m.nc").write_text("")
     assert "or --overwrite, received one that is there" in status(capsys, words)[2]
-
-
-def test_a_bias_in_json_is_the_bias_of_the_command(model):
-    described = model.measure(texts=TEXTS, length=6, bias={"kind": "alibi", "slope": -0.02}, quantities="influence")
-    in_words = model.measure(texts=TEXTS, length=6, bias='{"kind": "alibi", "slope": -0.02}', quantities="influence")
-    np.testing.assert_array_equal(in_words.influence, described.influence)
-    plain = model.measure(texts=TEXTS, length=6, bias="none", quantities="influence")
-    assert np.abs(plain.influence - in_words.influence).max() > 1e-5
