@@ -69,7 +69,8 @@ def cross_rollouts(results: xr.Dataset) -> xr.Dataset:
     ``crossed`` (whom, amount, position), and ``first_share`` (whom, layer): what the first token gives of that, a mean
     over all later tokens. ``contributions_taken`` (layer) is the amount by contributions.
     ``whom``: all earlier tokens alike, by mean attention, or by mean contributions of other tokens. ``amount``: λ by
-    Frobenius norms, by tokens, or what contributions leave to others, a mean over queries beyond the first quarter.
+    Frobenius norms, by tokens, a half (Abnar and Zuidema), or what contributions leave to others, a mean over queries
+    beyond the first quarter.
     """
     A, C = (results[name].values.astype(np.float64) for name in ("attention", "contributions"))
     n = A.shape[-1]
@@ -84,6 +85,7 @@ def cross_rollouts(results: xr.Dataset) -> xr.Dataset:
     amount = {
         "frobenius": results["lambda_frobenius"].values,
         "token": results["lambda_token"].values,
+        "half": np.full(len(A), 0.5),
         "contributions": 1 - np.einsum("tii->ti", C)[:, n // 4 :].mean(1),
     }
     rows = np.zeros((len(whom), len(amount), n))

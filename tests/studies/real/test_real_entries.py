@@ -95,10 +95,11 @@ def test_rollouts_are_crossed_by_how_much_and_from_whom():
     arrays |= {name: (("layer",), rng.uniform(0.1, 0.5, T)) for name in ("lambda_frobenius", "lambda_token")}
     results = xr.Dataset(arrays)
     found = entries.cross_rollouts(results)
-    row = np.eye(n)[-1]
-    for share, kernel in zip(results["lambda_token"].values[::-1], A[::-1], strict=True):
-        row = (1 - share) * row + share * (row @ kernel)
-    np.testing.assert_allclose(found.crossed.sel(whom="attention", amount="token"), row)
+    for amount, shares in (("token", results["lambda_token"].values), ("half", np.full(T, 0.5))):
+        row = np.eye(n)[-1]
+        for share, kernel in zip(shares[::-1], A[::-1], strict=True):
+            row = (1 - share) * row + share * (row @ kernel)
+        np.testing.assert_allclose(found.crossed.sel(whom="attention", amount=amount), row)
     np.testing.assert_allclose(found.crossed.sum("position"), 1)
     assert found.first_share.sel(whom="contributions").values[1] == pytest.approx(
         sum(C[1, i, 0] / (1 - C[1, i, i]) for i in range(1, n) if i != 4) / (n - 1)
