@@ -35,7 +35,7 @@ BUDGETS = {
     "posbias/*.py": (955, "900, and what can be set, which was in measure: all files of the ground"),
     "posbias/configuration.py": (215, "200 were planned: each field is named in what refuses it"),
     "posbias/explain": (550, "as planned: deletions, gradient, contributions, what the model itself would answer"),
-    "posbias/lookup": (1018, "800 were planned: a user's rows, two tasks, three arms, a figure, few rows not misled"),
+    "posbias/lookup": (1011, "800 were planned: a user's rows, two tasks, three arms, a figure, few rows not misled"),
     "posbias/models": (1955, "1,500 were planned: GGUF, models in memory, codes, biases, a row tried"),
     "posbias/measure": (3295, "2,800 were planned: the front door (610), texts, any causal model, 16 bits are here"),
     "posbias/cli": (680, "600 are planned: a ceiling until then; dry runs with a bar, a figure"),

@@ -22,7 +22,7 @@ from posbias.lookup.tasks import SCORES, TASKS, Task
 from posbias.measure.corpus import Prompts
 from posbias.measure.progress import progress as told
 from posbias.measure.session import Session
-from posbias.models.biases import added_biases, divided_logits, fitting_biases
+from posbias.models.biases import added_biases, fitting_biases
 from posbias.models.loading import check_fits
 from posbias.settings import Settings
 
@@ -44,7 +44,7 @@ def look_up(
     progress: bool = False,
     like: Session | None = None,
 ) -> xr.Dataset:
-    """Ask a model for what stands at each place of its prompts, with one change to it at most.
+    """Ask a model for what stands at each place of its prompts, with a bias added if asked for.
 
     What can be seen without the weights is refused before they are loaded. A session ``like`` it has the model open.
     """
@@ -57,7 +57,7 @@ def look_up(
     first = next(iter(placed.values()))[0]
     session.prompts = Prompts(np.array([first[0].ids]), 0, np.zeros(1, dtype=np.int64))
     session.place  # noqa: B018 - raises
-    name, changed = make_change(bias, task.temperature)
+    name, changed = make_change(bias)
     texts = {
         name: np.array([[[getattr(p, name) for p in x] for x in arm] for arm in placed.values()])
         for name in ("text", "answer")
@@ -110,12 +110,10 @@ def place_prompts(session: Session, task: Task, rows: Sequence[Ask] | None) -> t
     return contexts, placed
 
 
-def make_change(bias: Any, temperature: float) -> tuple[str, Callable[[nn.Module], AbstractContextManager[Any]]]:
-    """Return the name of the one change to a model, and what gives the context in which it is changed."""
+def make_change(bias: Any) -> tuple[str, Callable[[nn.Module], AbstractContextManager[Any]]]:
+    """Return the name of the change to a model, and what gives the context in which it is changed."""
     if bias is not None:
         return json.dumps(bias), functools.partial(added_biases, biases=bias)
-    if temperature != 1:
-        return f"temperature {temperature:g}", functools.partial(divided_logits, temperatures=temperature)
     return "none", lambda model: nullcontext()
 
 

@@ -38,9 +38,9 @@ class Task:
     ``documents``: some documents and a question, which one of them answers. ``kv``: keys and values as a JSON object,
     and one of the keys.
 
-    >>> Task("kv", bias={"kind": "log", "alpha": 1.4}, temperature=0.5)
+    >>> Task("kv", places=1)
     Traceback (most recent call last):
-    ValueError: temperature: expected 1 with a bias: one change at a time, received 0.5
+    ValueError: places: expected an integer of at least 2, received 1
     """
 
     name: str
@@ -57,14 +57,9 @@ class Task:
     )
 
     bias: Any = setting(None, HELP, kind=str)
-    temperature: float = setting(1.0, "Divide what content adds to attention's logits by this: below 1 sharpens it; 1.")
 
     def __post_init__(self) -> None:
-        """Check the numbers and names, and that one change is made to the model at most."""
-        errors.finite_array("temperature", self.temperature, ndim=(0,))
-        if self.temperature <= 0 or (self.temperature != 1 and self.added is not None):
-            expected = "a number above 0" if self.temperature <= 0 else "1 with a bias: one change at a time"
-            raise errors.invalid("temperature", expected, self.temperature)
+        """Check the numbers and names."""
         if self.name not in TASKS:
             raise errors.invalid("task", f"one of {', '.join(TASKS)}", self.name or "an empty name")
         if self.places is not None:

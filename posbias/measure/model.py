@@ -156,7 +156,6 @@ class Model:
         arms: str | None = None,
         form: str | None = None,
         bias: Any = None,
-        temperature: float = 1.0,
         progress: bool | None = None,
         **settings: Any,
     ) -> Found:
@@ -183,8 +182,6 @@ class Model:
             ``template``, the tokenizer's chat template, or ``plain``; the first where there is one unless given.
         bias
             As in :meth:`measure`.
-        temperature
-            What content adds to attention's logits is divided by this: below 1 sharpens it. One change at a time.
         progress
             As in :meth:`measure`.
         settings
@@ -201,7 +198,7 @@ class Model:
         from posbias.lookup.run import look_up
 
         own: dict[str, Any] = {"prompts": prompts, "places": places, "arms": arms, "form": form}
-        own |= {"bias": bias, "temperature": temperature, **settings}
+        own |= {"bias": bias, **settings}
         with self._looking_up(task, rows, progress, **own) as (asked, shown):
             return Found(look_up(*asked, progress=shown))
 

@@ -23,9 +23,11 @@ def part(measure: Any, contexts: int, length: int = 400) -> Part:
     return Part("documents", measure, contexts, length, models=("smollm2",), source=source)
 
 
-def facts(places: int = 8, arms: str = "competing", task: str = "documents", **how: Any) -> Any:
+def facts(
+    places: int = 8, arms: str = "competing", task: str = "documents", temperature: float = 1.0, **how: Any
+) -> Any:
     """Return what asks for documents at so many places."""
-    return partial(measure_lookup, task=Task(task, places, arms, **how))
+    return partial(measure_lookup, task=Task(task, places, arms, **how), temperature=temperature)
 
 
 PARTS = {

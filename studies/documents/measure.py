@@ -28,6 +28,7 @@ from posbias.measure.instrument import Instrument
 from posbias.measure.quantities.contributions import LayerContributions
 from posbias.measure.session import Session
 from posbias.models.attention import Reading
+from posbias.models.biases import divided_logits
 from posbias.settings import Settings
 from studies.making import go_on
 
@@ -61,9 +62,11 @@ def open_session(source: Any) -> Session:
     return Session(Settings(source, Corpus("builtin"), 1, 2, 1, dtype="float32"))
 
 
-def measure_lookup(settings: Settings, task: Task) -> xr.Dataset:
-    """Return the scores of a lookup by arm, context and place, without its texts."""
-    found = look_up(settings, task, like=open_session(settings.source), progress=True)
+def measure_lookup(settings: Settings, task: Task, temperature: float = 1.0) -> xr.Dataset:
+    """Return the scores of a lookup by arm, context and place, without its texts; below 1 attention is sharper."""
+    session = open_session(settings.source)
+    with divided_logits(session.instrument.model, temperature):
+        found = look_up(settings, task, like=session, progress=True)
     return found[["log_probability", "correct"]].astype(np.float32)
 
 

@@ -327,8 +327,6 @@ LOOKUPS = [
             "--prompts 0": "prompts",
             "--seed -1": "seed",
             "--seed 9223372036854775808": ("seed: expected an integer below", "9223372036854775808"),
-            "--temperature 0": "temperature",
-            '--temperature 0.5 --bias \'{"kind": "alibi", "slope": 1}\'': ("temperature", "1 with a bias"),
             "--bias P/added-heads.yaml": ("bias", "one for each of 4 heads", "2"),
             "P/d.jsonl": ("d.jsonl: row 1: documents", "a list of two or more", "None"),
             "P/text.nc": ("rows", "a .jsonl, .csv or .parquet file"),
