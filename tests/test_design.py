@@ -138,13 +138,12 @@ def file(studies, tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("kind", ["best", "layers"])
-def test_the_command_writes_what_the_option_takes(file, tmp_path, capsys, kind):
+def test_the_command_writes_what_the_option_takes(file, tmp_path, capsys):
     output = tmp_path / "b.yaml"
-    assert command("design", "--measured", file, "-o", output, "--kind", kind) == 0, capsys.readouterr().err
+    assert command("design", "--measured", file, "-o", output) == 0, capsys.readouterr().err
     said = capsys.readouterr().out
     found = read_bias(str(output))
-    choice = design.choose_bias(design.read_attention(read_results(file)), kind)
+    choice = design.choose_bias(design.read_attention(read_results(file)))
     wish = layered_biases(choice.description, 3, 4)
     assert json.loads(description_text(layered_biases(found, 3, 4))) == json.loads(description_text(wish))
     assert (

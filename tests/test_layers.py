@@ -29,7 +29,7 @@ SHARED += ("studies.reference", "studies.untrained_profiles", "studies.intervent
 BUDGETS = {
     "posbias/rollout": (1813, "1,500 were planned: 920 are code, the others text of public names"),
     "posbias/comparison": (639, "600 were planned: 260 are code, the others text of public names"),
-    "posbias/design.py": (261, "250 were planned: a bias for each layer, and flat logits, are what --kind offers"),
+    "posbias/design.py": (261, "250 were planned: a bias for each layer; studies also try flat logits"),
     "posbias/report": (758, "900 were planned: it is on one model, others are compared elsewhere"),
     "posbias/predict.py": (442, "400 were planned: kernels beside sinks; contributions came"),
     "posbias/*.py": (955, "900, and what can be set, which was in measure: all files of the ground"),

@@ -189,18 +189,3 @@ def test_the_model_inside_is_measured(install, elsewhere):
     assert status == 0 and "2 prompts of 32 tokens (builtin)\n8 layers × 6 heads" in out
     assert call(python, elsewhere, "report", "m.nc", "-o", "m.html")[0] == 0
     assert (elsewhere / "m.html").stat().st_size > 10_000
-
-
-def test_a_model_that_is_not_inside_is_sought_where_the_user_says(install, elsewhere):
-    python = install()
-    sought = "from posbias import shipped\ntry: print(shipped.model_folder('reference/bloom-12'))"
-    sought += "\nexcept FileNotFoundError as error: print(error)"
-    line = run(python, elsewhere, sought)
-    assert "reference/bloom-12: expected its files in " in line and str(elsewhere.parent / "cache") in line
-    assert (
-        f"reference/{INSIDE} comes with the package" in line and "its folder studies/reference/models/bloom-12" in line
-    )
-    (elsewhere.parent / "cache" / "posbias").mkdir(parents=True)
-    (elsewhere.parent / "cache" / "posbias" / "reference").symlink_to(shipped.CHECKOUT)
-    found = run(python, elsewhere, sought)
-    assert found.strip() == str(elsewhere.parent / "cache" / "posbias" / "reference" / "bloom-12")

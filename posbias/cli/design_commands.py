@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -25,12 +25,8 @@ class Asked:
     measured: Path | None = setting(
         None,
         "In place of all that: a measurement of a finished model (.nc), with kernels. What is written is a bias to add "
-        "to it (posbias measure --bias), such that the rollout of its measured attention is even.",
-    )
-    kind: Literal["best", "log", "alibi", "layers", "flat"] | None = setting(
-        None,
-        "Of such a bias: one exponent or one slope for all heads, one for each layer, or the best of these, unless "
-        "given; or flat logits in some heads of each layer, which hide near keys and cost most.",
+        "to it (posbias measure --bias), such that the rollout of its measured attention is even: the best of one "
+        "exponent or one slope for all heads, and one for each layer.",
     )
     overwrite: bool = setting(False, "Replace the file if it is there.")
 
@@ -56,11 +52,10 @@ def design(
     asked = Asked(**options)
     check_output(output, (".yaml", ".yml"), overwrite=asked.overwrite)
     if asked.measured is None:
-        refuse_given(asked, ["kind"], "none without --measured")
         report, text = _of_new(asked)
     else:
         refuse_given(asked, ("depth", "heads", "length", "lambda_"), "none beside --measured")
-        report, text = _of_finished(asked.measured, asked.kind or "best")
+        report, text = _of_finished(asked.measured)
         report.append(f"try it: posbias measure --bias {output}")
     write_whole(output, "".join(f"# {line}\n" for line in report) + text)
     typer.echo("\n".join([*report, f"written: {output}"]))
@@ -85,7 +80,7 @@ def _of_new(asked: Asked) -> tuple[list[str], str]:
     return [*report, f"nearest: {name}"], config_text(config)
 
 
-def _of_finished(measured: Path, kind: str) -> tuple[list[str], str]:
+def _of_finished(measured: Path) -> tuple[list[str], str]:
     """Return what is said of the bias for a finished model, and the file with it."""
     from posbias.configuration import yaml_text
     from posbias.design import choose_bias, evaluate, read_attention
@@ -93,7 +88,7 @@ def _of_finished(measured: Path, kind: str) -> tuple[list[str], str]:
 
     results = read_results(measured)
     model = read_attention(results)
-    found, before = choose_bias(model, kind), evaluate(model, "none", {"kind": "none"})
+    found, before = choose_bias(model), evaluate(model, "none", {"kind": "none"})
     shape = f"{len(model.lambda_)} layers x {model.heads} heads, {model.n} tokens"
     report = [f"{results.attrs['model']}: {shape}; kind {found.kind}"]
     for name, choice in (("rollout as measured", before), ("expected with the bias", found)):

@@ -306,7 +306,6 @@ DESIGNS = [
     *rows(
         DESIGN,
         {
-            "--kind log": ("--kind", "none without --measured"),
             "--depth 0": "depth",
             "--heads 0": "heads",
             "--length 1": "length",
