@@ -120,10 +120,6 @@ class Family:
         """
         return self.fused(config) if callable(self.fused) else self.fused
 
-    def longest(self, config: Any) -> int | None:
-        """Return the longest sequence that a model with this configuration takes, None if it states none."""
-        return next((int(n) for n in (getattr(config, x, None) for x in self.context) if n), None)
-
 
 def text_config(config: Any) -> Any:
     """Return the configuration of the decoder: a part of that of a model of text and pictures, else itself."""
@@ -408,7 +404,8 @@ def row_of(config: Any) -> Family | None:
 def longest_of(config: Any) -> int | None:
     """Return the longest sequence that a model with this configuration takes, None if it states none."""
     row = row_of(config)
-    return getattr(config, "max_position_embeddings", None) if row is None else row.longest(config)
+    fields = ("max_position_embeddings",) if row is None else row.context
+    return next((int(n) for n in (getattr(config, x, None) for x in fields) if n), None)
 
 
 def family_of(config: Any) -> Family:

@@ -2,15 +2,12 @@
 
 import pytest
 import torch
-from measuring import CONFIGS, make, prompts, save, settings
+from measuring import CONFIGS, make, prompts, settings
 
 from posbias.measure.instrument import Instrument
 from posbias.models.families import family_of
-from posbias.models.loading import Source
-from studies.sizes import Untrained
 
 FUSED = sorted(name for name in CONFIGS if family_of(settings(name)).is_fused(settings(name)))
-TAKES = {"dtype": torch.float32, "device": "cpu", "device_map": None}
 
 
 def logits_and_gradient(model, ids, forward):
@@ -28,18 +25,3 @@ def test_fused_attention_computes_the_instruments_function(name, n=40):
     received = logits_and_gradient(fused, ids, lambda x: fused(inputs_embeds=x, use_cache=False).logits[:, -1])
     for e, r in zip(expected, received, strict=True):
         assert torch.allclose(e, r, rtol=1e-5, atol=1e-5)
-
-
-def test_a_source_loads_either(tmp_path):
-    folder = save(tmp_path, "gpt2")
-    ids = prompts(2, 12)
-    loaded = {a: Source(str(folder)).load_model(**TAKES, attention=a) for a in ("eager", "sdpa")}
-    loaded |= {
-        f"untrained {a}": Untrained(str(folder), seed=1).load_model(**TAKES, attention=a) for a in ("eager", "sdpa")
-    }
-    assert [m.config._attn_implementation for m in loaded.values()] == ["eager", "sdpa"] * 2
-    for kind in ("", "untrained "):
-        eager, fused = (loaded[f"{kind}{a}"] for a in ("eager", "sdpa"))
-        with torch.no_grad():
-            assert torch.allclose(eager(ids).logits, fused(ids).logits, atol=1e-5)
-        assert all(torch.equal(x, fused.state_dict()[key]) for key, x in eager.state_dict().items())

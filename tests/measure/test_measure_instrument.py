@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 from posbias import alibi_slopes
 from posbias.measure.instrument import Instrument, NotFinite
 from posbias.measure.positions import read_positions
-from posbias.models.families import FAMILIES, content_form, family_of, text_config
+from posbias.models.families import FAMILIES, content_form, family_of, longest_of, text_config
 from posbias.models.hooks import hooked
 from posbias.rollout import masks
 
@@ -293,7 +293,7 @@ def test_layers_without_positions_are_known(measured, name):
 
 
 def test_mpt_takes_no_more_than_its_context():
-    assert [family_of(settings(name)).longest(settings(name)) for name in ("mpt", "bloom")] == [64, None]
+    assert [longest_of(settings(name)) for name in ("mpt", "bloom")] == [64, None]
 
 
 def test_allowed_keys_are_read_off_the_mask_where_weights_round_to_0():

@@ -248,14 +248,9 @@ def test_other_errors_are_not_taken_for_memory(place, tmp_path, monkeypatch):
         main(arguments(place, tmp_path / "m.nc"))
 
 
-def test_a_tokenizer_of_another_model_and_pickled_weights_are_refused(place, tmp_path, out, capsys):
+def test_a_tokenizer_of_another_model_is_refused(place, tmp_path, out, capsys):
     words = arguments(place, out / "m.nc", model=save(tmp_path / "model", "llama", vocab_size=50))
     refused(capsys, out, words, "tokenizer: expected at most the model's 50 tokens, received 77")
-    pickled = shutil.copytree(place / "bloom", tmp_path / "pickled")
-    torch.save(load_file(pickled / "model.safetensors"), pickled / "pytorch_model.bin")
-    (pickled / "model.safetensors").unlink()
-    words = arguments(place, out / "m.nc", model=pickled)
-    refused(capsys, out, words, "safetensors", "posbias.open(model)")
 
 
 def test_code_that_comes_with_a_model_is_not_run(place, tmp_path, out, capsys):

@@ -13,7 +13,7 @@ from tiny_reference import SAYINGS, TINY
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from posbias.cli import main
-from posbias.models.families import FAMILIES
+from posbias.models.families import FAMILIES, longest_of
 from posbias.shipped import HELD_OUT
 from studies.reference import commands, pretraining, tokens
 from studies.reference import texts as module
@@ -88,7 +88,7 @@ def test_every_row_is_of_a_family_that_can_be_measured():
         assert name.startswith(row.family.removesuffix("2")) or not row.positions, name
         assert config.model_type in FAMILIES and config.num_hidden_layers == row.T == int(name.split("-")[-1])
         assert config.hidden_size == row.D and config.num_attention_heads == row.H and row.D % row.H == 0
-        assert FAMILIES[config.model_type].longest(config) in (256, 1024)
+        assert longest_of(config) in (256, 1024)
         assert row.continues is None or row.continues in REFERENCES
     assert reference("mistral-12").config().sliding_window == 64
     assert reference("bloom-8").H & (reference("bloom-8").H - 1)  # no power of two
