@@ -105,7 +105,8 @@ def test_commands_work_as_printed(page, tiny, tmp_path, monkeypatch, capsys):
     (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": one}) + "\n" for one in texts))
     shutil.copy("texts.jsonl", "corpus.jsonl")
     (row,) = (json.loads(block) for block in blocks("book/your_model.md", "json"))
-    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    for name in ("rows.jsonl", "row.json"):
+        (tmp_path / name).write_text(json.dumps(row) + "\n")
     (tmp_path / "prompt.txt").write_text("Some passage.\n\nAnother one.\n\nWhat do they say?\n")
     assert len(commands(page)) >= (6 if page in PAGES else 1)
     for program, words in commands(page):
