@@ -1,7 +1,6 @@
 """The five lines of the first page: a model opened, measured, predicted, compared, reported; and what is refused."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -140,17 +139,6 @@ def test_the_report_has_the_scores_and_where_they_come_from(measured, tmp_path):
     for name in ("prompts_sha256", "torch", "dataset", "dtype"):
         assert f"<dt>{name}</dt><dd>{measured.provenance[name]}</dd>" in text
     assert "yardstick" in text and "equal share" in text
-
-
-def test_the_report_by_command(measured, place, tmp_path, capsys):
-    words = ["measure", str(place / "bloom"), "-d", str(place / "d.jsonl"), "-N", str(N), "-n", str(LENGTH)]
-    for line in (
-        [*words, "-o", str(tmp_path / "m.nc")],
-        ["report", str(tmp_path / "m.nc"), "-o", str(tmp_path / "r.html")],
-    ):
-        with pytest.raises(SystemExit, match="0"):
-            main(line)
-    assert re.search(rf"r.html: \d+ KiB, bloom, {N} prompts of {LENGTH} tokens", capsys.readouterr().out)
 
 
 def test_the_plot_shows_what_was_measured_and_predicted(measured):
