@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from posbias.explain.prompt import line, without_label
-from posbias.explain.words import answer
+from posbias.explain.words import SPACED, answer
 from posbias.files import check_writable
 from posbias.measure.measurement import check_path
 
@@ -34,6 +34,8 @@ class Explanation:
     own_answer, is_own
         What the model itself answers, its likeliest token each time, and whether the answer that was given begins so;
         None if none was given.
+    is_spaced
+        Whether the two differ in the white space alone that an answer begins with.
     """
 
     model: str
@@ -43,6 +45,7 @@ class Explanation:
     segments: pd.DataFrame
     own_answer: str | None = None
     is_own: bool | None = None
+    is_spaced: bool = False
 
     def report(self, path: str | PathLike[str]) -> Path:
         """Write one HTML page that needs no other file and no network, and return its path.
@@ -71,7 +74,8 @@ class Explanation:
         }
         if self.own_answer is not None:
             how = "which begins with" if self.is_own else "not"
-            facts["the model itself answers"] = f"{line(self.own_answer, 60)!r}, {how} the answer that is explained"
+            how = SPACED if self.is_spaced else f"{how} the answer that is explained"
+            facts["the model itself answers"] = f"{line(self.own_answer, 60)!r}, {how}"
         return facts
 
     def _table(self) -> pd.DataFrame:

@@ -134,16 +134,17 @@ class Reader:
         rows = [self.prompt.ids[left].tolist() for left in self.left[1::-1] if len(left) > 1]
         return open_reader(self.instrument.model, [(row, self.target.tokens) for row in rows], known=self.known)
 
-    def answer(self) -> tuple[str | None, bool | None]:
-        """Return what the model itself answers, and whether that begins with the answer given; None if none was."""
+    def answer(self) -> tuple[str | None, bool | None, bool]:
+        """Return what the model itself answers, whether that begins with the answer given, or but for white space."""
         given, tokenizer = list(self.prompt.answer), self.session.tokenizer
         if not given:
-            return None, None
+            return None, None, False
         ends, most = {*tokenizer.all_special_ids}, max(LEAST, len(given))
         with told(1, "answer", "answering", shown=self.progress) as bar:
             own = self.reader.greedy(self.prompt.ids.tolist(), most, lambda _, token: token in ends)
             bar.update()
-        return tokenizer.decode(own).strip(), own[: len(given)] == given
+        said, is_own = tokenizer.decode(own).strip(), own[: len(given)] == given
+        return said, is_own, not is_own and said.startswith(tokenizer.decode(given).strip())
 
     def delete_segments(self) -> list[float]:
         """Return by how much the target's log-probability changes without each segment; NaN where one token is left.

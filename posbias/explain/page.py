@@ -11,7 +11,7 @@ import pandas as pd
 from markupsafe import escape
 
 from posbias.explain.prompt import line, without_label
-from posbias.explain.words import answer
+from posbias.explain.words import SPACED, answer
 from posbias.files import write_whole
 from posbias.plotting import STYLE
 from posbias.report import page
@@ -35,6 +35,7 @@ def write_page(path: Path, explanation: Explanation) -> Path:
         tokens=tokens.assign(depth=0.85 * np.sqrt(tokens["share"] / tokens["share"].max())),
         printable=lambda text: escape("".join(c if c.isprintable() or c == "\n" else "�" for c in text)),
         answer=answer(table),
+        spaced=SPACED,
         figure=segment_figure(table),
     )
     write_whole(path, text)

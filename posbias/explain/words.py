@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TEMPLATE = Path(__file__).with_name("words.txt")
+SPACED = "the answer that is explained but for a space in front: add it to --answer, or leave it out"
+"""What is said of an answer that the model would give with other tokens."""
 
 
 def answer(segments: pd.DataFrame) -> list[str]:

@@ -133,6 +133,17 @@ def test_the_page_and_the_command(place, tmp_path, capsys):
     assert "nan" not in said
 
 
+def test_an_answer_without_the_space_that_the_prompt_needs_is_told(tmp_path):
+    """Of a byte-level tokenizer, for which a word behind a space is another token."""
+    model, page = posbias.open("reference/bloom-8"), tmp_path / "p.html"
+    prompt = "The function returns the number of items in the list.\n\nThe method returns"
+    word = model.explain(prompt, answer=" it", deletions=False).own_answer.split()[0]
+    found = {x: model.explain(prompt, answer=x, deletions=False) for x in (f" {word}", word, "zebra")}
+    assert [(x.is_own, x.is_spaced) for x in found.values()] == [(True, False), (False, True), (False, False)]
+    told = ["but for a space in front: add it to --answer" in repr(x) for x in found.values()]
+    assert told == [False, True, False] and "but for a space" in found[word].report(page).read_text()
+
+
 def test_what_the_model_itself_answers_is_said(place, tmp_path, capsys, monkeypatch):
     """The likeliest token each time, by hand; the prompt is read no more often for it."""
     tokenizer = AutoTokenizer.from_pretrained(place / "llama")
