@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_se
 import posbias
 from posbias.explain.measure import LEAST
 from posbias.explain.page import segment_figure
-from posbias.explain.prompt import without_label
+from posbias.explain.prompt import tokenise, without_label
 from posbias.explain.words import answer
 from posbias.lookup.reader import Reader as CacheReader
 from posbias.lookup.reader import open_reader
@@ -195,6 +195,9 @@ def test_a_dry_run_lists_the_segments_and_loads_nothing(place, tmp_path, capsys,
     assert "a gradient of 26 tokens, contributions, 4 deletions" in out
     code, out, _ = status(capsys, [*words, "--no-deletions"])
     assert code == 0 and out.rstrip().endswith("contributions") and [*tmp_path.iterdir()] == [tmp_path / "p.txt"]
+    (tmp_path / "p.txt").write_text("\t".join(PARTS[:2]))
+    code, out, err = status(capsys, [*words, "--segments", r"\t"])
+    assert code == 0 and "behind 2 segments" in out, err
 
 
 def test_contributions_are_those_of_the_prompt(place):
@@ -215,6 +218,26 @@ def test_each_column_stands_under_its_name(place, tmp_path):
     assert np.allclose(shown, found.segments[columns], atol=6e-4)
     printed = found._table()[["deleted", "gradient", "contributions"]]
     assert np.allclose(printed, found.segments[columns[1:]], atol=6e-4)
+
+
+def test_the_strongest_token_is_shaded_most_and_others_by_the_root_of_their_share(place, tmp_path):
+    found = explained(place, deletions=False)
+    page, share = found.report(tmp_path / "p.html").read_text(), found.tokens["share"]
+    shades = [float(x) for x in re.findall(r"<span style=\"background: rgb\(230 120 0 / ([\d.]+)\)", page)]
+    assert max(shades) == 0.85 and np.allclose(shades, 0.85 * (share / share.max()) ** 0.5, atol=6e-3)
+
+
+def test_a_start_token_that_is_written_in_the_prompt_is_in_no_segment(place):
+    """As chat templates write it."""
+    tokenizer = AutoTokenizer.from_pretrained(place / "llama")
+    bare, found = (tokenise(tokenizer, words, "\n\n", None) for words in (TEXT, f"<s>{TEXT}"))
+    assert np.array_equal(found.ids, bare.ids) and np.array_equal(found.segment, bare.segment)
+    assert found.tokens[2:] == bare.tokens[2:] and found.tokens[1] == f"<s>{bare.tokens[1]}"
+
+
+def test_the_figure_says_deletions_and_shares_of_influence():
+    said = segment_figure(segments([0.4, 0.6], [0.7, 0.3], [-1.0, 0.5])).svg
+    assert "Document 1: -1.000 nats, 0.400; Document 2: +0.500 nats, 0.600." in said
 
 
 def test_bars_stand_beside_each_other(monkeypatch):
