@@ -84,10 +84,22 @@ def test_the_middle_is_lost_if_both_ends_are_found_more_often(shares, lost):
     assert (found.first, found.last) == pytest.approx((shares[0], shares[2]), abs=0.02)
 
 
+def said_of(answers):
+    """Return the verdict on answers by context and place."""
+    made = xr.DataArray(answers[None], dims=("arm", "context", "place"), coords={"arm": ["competing"]})
+    return verdict(xr.Dataset({"correct": made}))
+
+
+def test_a_middle_that_is_not_lost_is_so_up_to_the_end_of_the_interval():
+    """Of 40 contexts that all agree, 3 / 40 on either side of no difference."""
+    said = said_of(np.ones((40, 4)))
+    assert "no, at most by 0.07: the weaker end less the middle is 0.00 (-0.07 to 0.07" in said
+    assert "no, at most by 0.00: the weaker end less the middle is -" in said_of(correct(0.1, 0.9, 1))
+
+
 def test_as_many_contexts_as_it_says_would_show_the_difference():
     few = correct(0.8, 0.5, 0.7, C=10)
-    made = xr.DataArray(few[None], dims=("arm", "context", "place"), coords={"arm": ["competing"]})
-    wanted = int(re.search(r"takes about (\d+) contexts", verdict(xr.Dataset({"correct": made})))[1])
+    wanted = int(re.search(r"takes about (\d+) contexts", said_of(few))[1])
     found = scores.judge(np.tile(few, (round(wanted / 10), 1))).weaker
     assert found.visible == pytest.approx(found.mean, rel=0.1)
 
