@@ -456,9 +456,9 @@ def test_a_key_receives_the_mean_over_the_queries_that_see_it(monkeypatch):
     monkeypatch.setattr(
         figures, "_heat", lambda ax, image, *a, **how: drawn.append(image) or heat(ax, image, *a, **how)
     )
-    A = xr.DataArray([[[1.0, 0.0], [0.5, 0.5]]], dims=("layer", "query", "key"))
+    A = xr.DataArray([[[1.0, 0.0], [0.5, 0.5]], [[1.0, 0.0], [0.0, 1.0]]], dims=("layer", "query", "key"))
     assert figures.received_figure(xr.Dataset({"attention": A})).caption.endswith("The first token gets up to 75%.")
-    assert drawn[0].tolist() == [[0.75, 0.5]], "the last key is seen by one query"
+    assert drawn[0].tolist() == [[0.75, 0.5], [0.5, 1.0]], "the last key is seen by one query"
 
 
 # The command that makes it
