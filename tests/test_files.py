@@ -18,6 +18,11 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["out.csv"]
 
 
+def test_others_may_read_what_is_written(tmp_path):
+    write_whole(tmp_path / "out.csv", "new")
+    assert (tmp_path / "out.csv").stat().st_mode & 0o044 == 0o044
+
+
 def test_a_way_through_a_folder_that_is_not_there_is_refused(tmp_path):
     file = tmp_path / "m.nc"
     file.write_text("kept")
