@@ -157,7 +157,10 @@ def test_the_readme_says_in_words_what_the_chapters_say():
     real, used, small = glued("real"), glued("use"), glued("contributions")
     for sentence in (
         f"seven of the {real['real_predictions']} predictions that we tried in SmolLM2",
-        f"In {real['real_long_layers']} of 30 layers later tokens",
+        f"In {real['real_long_layers']} of 30 layers (",
+        f"Moving {float(real['real_even_tv']):.0%} of the influence".replace("%", " %"),
+        f"attention misplaces {float(real['real_attention_tv']):.0%} and".replace("%", " %"),
+        f"layer shares {float(real['real_shares_tv']):.0%}, at".replace("%", " %"),
         f"{float(real['real_sink_attention']):.0%} of their attention".replace("%", " %"),
         f"supplies {float(real['real_sink_contributed']):.0%} of what they".replace("%", " %"),
         f"rank correlation {number(real['real_contributions_rank'], '+.2f')}, against ",
@@ -191,3 +194,5 @@ def test_the_readme_has_the_accuracies_of_the_chapter_documents():
     assert inner[-1] <= of / 4, "as the twelve claims say"
     assert f"{right[-1]} of those whose document is last, and {inner[0]} to {inner[-1]} at a place in between" in prose
     assert f"at least {round(of * float(kept['documents_others_least']))} of {of} at every place" in prose
+    answers = int(kept["documents_source_prompts"])
+    assert f"({answers} of {answers}, almost by construction" in prose, "as the chapter asserts"
