@@ -174,13 +174,13 @@ def test_the_readme_says_in_words_what_the_chapters_say():
         f"fifty have {float(real['real_last_fifty']):.0%} of the influence".replace("%", " %"),
         f"equal shares {number(small['contributions_mean_even'], '.3f')}. But",
         f"replacing an average one ({number(used['use_replaced'])})",
-        f"numbers are {float(used['use_gradient_1024']):.1f} and {float(used['use_replaced_1024']):.1f}.",
+        f"numbers are {float(used['use_gradient_1024']):.1f} (gradient) and {float(used['use_replaced_1024']):.1f} (",
         f"({float(real['real_contributions_first']):.1f} times the average, measured {float(real['real_first']):.1f})",
         f"they are {number(small['contributions_mean'], '.3f')} away on average",
         f"measured attention {number(small['contributions_mean_attention'], '.3f')},",
         f", layer shares {number(small['contributions_mean_layer'], '.3f')} and equal",
         f"the difference: {' to '.join(number(real[f'real_rank_gain_{end}'], '+.2f') for end in ('low', 'high'))}",
-        f"contributions are ($W_1$ {number(real['real_contributions_own'], '.3f')})",
+        f"are significantly nearer ($W_1$ {number(real['real_contributions_own'], '.3f')})",
     ):
         assert sentence in prose
 
