@@ -67,7 +67,8 @@ def cross_rollouts(results: xr.Dataset) -> xr.Dataset:
     """Return rollouts by each account of how much a token takes, and from whom.
 
     ``crossed`` (whom, amount, position), and ``first_share`` (whom, layer): what the first token gives of that, a mean
-    over all later tokens. ``contributions_taken`` (layer) is the amount by contributions.
+    over all later tokens; ``first_share_late`` over those of the second half.
+    ``contributions_taken`` (layer) is the amount by contributions.
     ``whom``: all earlier tokens alike, by mean attention, or by mean contributions of other tokens. ``amount``: λ by
     Frobenius norms, by tokens, a half (Abnar and Zuidema), or what contributions leave to others, a mean over queries
     beyond the first quarter.
@@ -94,10 +95,11 @@ def cross_rollouts(results: xr.Dataset) -> xr.Dataset:
         for v, mixing in zip(row, amount.values(), strict=True):
             for share, kernel in zip(mixing[::-1], kernels[::-1], strict=True):
                 v[:] = (1 - share) * v + share * (v @ kernel)
-    first = np.stack([kernels[:, 1:, 0].mean(1) for kernels in whom.values()])
+    first, late = (np.stack([x[:, start:, 0].mean(1) for x in whom.values()]) for start in (1, n // 2))
     arrays: dict[str, Any] = {
         "crossed": (("whom", "amount", "position"), rows),
         "first_share": (("whom", "layer"), first),
+        "first_share_late": (("whom", "layer"), late),
     }
     arrays["contributions_taken"] = (("layer",), amount["contributions"])
     return xr.Dataset(arrays, {"whom": list(whom), "amount": list(amount)})

@@ -105,6 +105,7 @@ def test_rollouts_are_crossed_by_how_much_and_from_whom():
         sum(C[1, i, 0] / (1 - C[1, i, i]) for i in range(1, n) if i != 4) / (n - 1)
     )
     assert found.first_share.sel(whom="uniform").values == pytest.approx(np.mean(1 / np.arange(2, n + 1)))
+    assert found.first_share_late.sel(whom="uniform").values == pytest.approx(np.mean(1 / np.arange(5, n + 1)))
     assert found.first_share.sel(whom="contributions").values[0] == pytest.approx(
         np.mean([C[0, i, 0] / (1 - C[0, i, i]) for i in range(1, n)])
     )
