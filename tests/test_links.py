@@ -156,7 +156,7 @@ def test_the_readme_says_in_words_what_the_chapters_say():
     prose = (ROOT / "README.md").read_text()
     real, used, small = glued("real"), glued("use"), glued("contributions")
     for sentence in (
-        f"seven of the {real['real_predictions']} predictions that we tried in SmolLM2",
+        f"six of the {real['real_predictions']} predictions that we tried in SmolLM2",
         f"In {real['real_long_layers']} of 30 layers (",
         f"Moving {float(real['real_even_tv']):.0%} of the influence".replace("%", " %"),
         f"attention misplaces {float(real['real_attention_tv']):.0%} and".replace("%", " %"),

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from scipy.special import hyp0f1
 
-from studies.clock.trough import critical_mixing, falling_ratio
+from studies.clock.trough import _inverse_bessel, critical_mixing, falling_ratio
 
 
 @pytest.mark.parametrize("c", [711.0, 1e6])
@@ -27,3 +28,8 @@ def test_bound_for_half_uniform_heads_and_a_steep_one(c):
         second = 0.5 / y + 0.5 * c * np.exp(-c * (y - place))
         two[k] = np.trapezoid((first * second)[::-1], y[::-1])
     assert falling_ratio([0.0, c]) == pytest.approx((gap / two).max(), rel=2e-3)
+
+
+def test_the_inverse_of_the_bessel_function_is_exact():
+    level = np.geomspace(1e-3, 300, 50)
+    np.testing.assert_allclose(np.log(hyp0f1(2, _inverse_bessel(level))), level, rtol=1e-11)
