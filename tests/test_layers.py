@@ -37,7 +37,7 @@ BUDGETS = {
     "posbias/explain": (558, "550 were planned: what the model itself would answer, and that a space is missing"),
     "posbias/lookup": (1011, "800 were planned: a user's rows, two tasks, three arms, a figure, few rows not misled"),
     "posbias/models": (1952, "1,500 were planned: GGUF, models in memory, codes, biases, a row tried"),
-    "posbias/measure": (3281, "2,800 were planned: the front door (624), texts, any causal model, 16 bits are here"),
+    "posbias/measure": (3283, "2,800 were planned: the front door (624), texts, any causal model, 16 bits are here"),
     "posbias/cli": (661, "600 are planned: a ceiling until then; dry runs with a bar, a figure"),
     "posbias": (12471, "11,000 were planned: what a cut would cost whom is with each package"),
     "studies": (15290, "16,000 are planned: untrained networks came; other tools, rivals, any models, sizes"),

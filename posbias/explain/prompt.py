@@ -15,8 +15,7 @@ from jaxtyping import Float, Int
 from posbias import errors
 from posbias.lookup.contexts import Ask, read_row
 from posbias.lookup.prompts import answer_tokens, use_template, write_prompt, write_question
-from posbias.measure.corpus import _text as text_of
-from posbias.measure.corpus import is_conversation, start_tokens, without_start
+from posbias.measure.corpus import is_conversation, start_tokens, text_of, without_start
 
 WIDTH = 36
 """Characters of a segment that a line shows."""

@@ -260,7 +260,7 @@ def make_prompts(
     for read, document in enumerate(corpus.documents(), 1):
         offset = int(rng.integers(body)) if rule == "cut" else 0
         most = min(N - len(found), per_document if rule == "cut" else 1)
-        tokens = _tokens(tokenizer, _text(tokenizer, document, f"{corpus.dataset}: document {read - 1}"), front)
+        tokens = _tokens(tokenizer, text_of(tokenizer, document, f"{corpus.dataset}: document {read - 1}"), front)
         offset = max(len(tokens) - body, 0) if rule == "last" else offset
         starts = range(offset, len(tokens) - body + 1, body)[:most]
         found += [(front + tokens[start : start + body], read - 1, start) for start in starts]
@@ -278,7 +278,7 @@ def shortest(corpus: Corpus, tokenizer: Any, *, special_tokens: bool) -> int:
     """Return the number of tokens of the shortest document, with the start tokens in front."""
     check_reads(tokenizer)
     front = start_tokens(tokenizer) if special_tokens else []
-    texts = [_text(tokenizer, one, f"{corpus.dataset}: document {k}") for k, one in enumerate(corpus.documents())]
+    texts = [text_of(tokenizer, one, f"{corpus.dataset}: document {k}") for k, one in enumerate(corpus.documents())]
     return min(len(front) + len(_tokens(tokenizer, text, front)) for text in texts)
 
 
@@ -332,7 +332,7 @@ def start_tokens(tokenizer: Any, text: str = "a") -> list[int]:
     return list(full[:start])
 
 
-def _text(tokenizer: Any, document: Document, where: str) -> str:
+def text_of(tokenizer: Any, document: Document, where: str) -> str:
     """Return a document as a text: of a conversation what the chat template makes of it, an answer left open."""
     if isinstance(document, str):
         return errors.text(where, document)

@@ -111,11 +111,11 @@ class Instrument:
         norms = _norms(watch.inputs), _norms(watch.outputs)
         for t, pair in enumerate(zip(*(norm.cpu() for norm in norms), strict=True)):
             for name, layer in zip(("the input", "the attention output"), pair, strict=True):
-                _check_finite(f"{name} of layer {t}", layer)
+                check_finite(f"{name} of layer {t}", layer)
         mixing = _share(*(norm.square().sum(-1).sqrt() for norm in norms))
         wide = torch.promote_types(x.dtype, torch.float32)
         with torch.enable_grad():
-            y, p = _valued(logits, value, keep)
+            y, p = take_value(logits, value, keep)
         (g,) = torch.autograd.grad(y.sum(), walk.above)
         watch.look(observe, mixing, rungs)
         climb = None if rungs is None else ladder.Climb(rungs, g)
@@ -139,9 +139,9 @@ class Instrument:
             target_value=y.detach().double().cpu(),
             ladder=None if climb is None else climb.norms(),
         )
-        _check_finite("the gradient", reading.influence)
+        check_finite("the gradient", reading.influence)
         if reading.ladder is not None:
-            _check_finite("the ladder", reading.ladder.flatten(1))
+            check_finite("the ladder", reading.ladder.flatten(1))
         return reading
 
     def forward(self, ids: Int[Tensor, "B n"], observe: Observer) -> None:
@@ -331,12 +331,12 @@ def _climb(
     return exact
 
 
-def _valued(logits: Float[Tensor, "B m v"], value: Value, keep: int) -> tuple[Tensor, Tensor]:
+def take_value(logits: Float[Tensor, "B m v"], value: Value, keep: int) -> tuple[Tensor, Tensor]:
     """Return what influence is a derivative of, and the likeliest next token's probability, both checked."""
     z = logits[:, -keep:].to(torch.promote_types(logits.dtype, torch.float32))
     y, p = value(z if keep > 1 else z[:, 0]), likeliest(z[:, -1].detach())
-    _check_finite("the next token's probability", p.cpu()[:, None])
-    _check_finite("the target", y.detach().cpu()[:, None])
+    check_finite("the next token's probability", p.cpu()[:, None])
+    check_finite("the target", y.detach().cpu()[:, None])
     return y, p
 
 
@@ -355,7 +355,8 @@ def _share(x: Tensor, a: Tensor) -> Tensor:
     return a.to(x.device) / (x + a.to(x.device)).clamp_min(torch.finfo(x.dtype).tiny)
 
 
-def _check_finite(where: str, values: Float[Tensor, "B n"]) -> None:
+def check_finite(where: str, values: Float[Tensor, "B n"]) -> None:
+    """Raise NotFinite for the first prompt of a batch with a number that is not finite."""
     bad = ~torch.isfinite(values)
     if bad.any():
         prompt = int(bad.any(-1).nonzero()[0])

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from posbias import errors
 from posbias.measure import ladder
-from posbias.measure.instrument import BatchReading, Instrument, Observer, Value, _check_finite, _valued, likeliest
+from posbias.measure.instrument import BatchReading, Instrument, Observer, Value, check_finite, likeliest, take_value
 
 FAILS = (ArithmeticError, AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError)
 """What a model raises that does not run on what it is given."""
@@ -51,12 +51,12 @@ class PlainInstrument(Instrument):
         x = self.embeddings(ids).requires_grad_(True)
         wide = torch.promote_types(x.dtype, torch.float32)
         with torch.enable_grad():  # of a clone, for some models scale embeddings in place
-            y, p = _valued(self._watched(x.clone(), None, keep), value, keep)
+            y, p = take_value(self._watched(x.clone(), None, keep), value, keep)
         (gradient,) = torch.autograd.grad(y.sum(), x)
         gradient, x = gradient.to(wide), x.detach().to(wide)
         none = torch.zeros(len(ids), 0, dtype=torch.float64)
         influence = gradient.norm(dim=-1).double().cpu()
-        _check_finite("the gradient", influence)
+        check_finite("the gradient", influence)
         signed = (gradient * x).sum(-1).double().cpu()
         return BatchReading(none, none, none, influence, signed, p.double().cpu(), y.detach().double().cpu())
 
