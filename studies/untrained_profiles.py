@@ -19,9 +19,9 @@ from posbias.measure.instrument import Instrument
 from posbias.measure.positions import read_positions
 from posbias.measure.results import VARIABLES
 from posbias.measure.session import Session
-from posbias.measure.summary import shave
 from posbias.predict import predict
 from posbias.provenance import versions
+from studies.making import shave
 
 SEEDS = 3
 """Networks of each architecture, drawn from the seeds 0, 1, 2."""

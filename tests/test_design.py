@@ -16,8 +16,6 @@ from posbias.measure.corpus import Corpus
 from posbias.measure.results import read_results, write_results
 from posbias.measure.run import measure
 from posbias.measure.session import Session
-from posbias.measure.summary import summarise
-from posbias.models.biases import divided_logits
 from posbias.models.description import description_text
 from posbias.models.loading import Source
 from posbias.predict import predict
@@ -33,6 +31,8 @@ from posbias.rollout.position_bias import (
 )
 from posbias.rollout.structured import biased_kernels
 from posbias.settings import Settings
+from studies.additions import divided_logits
+from studies.making import summarise
 
 N = 24
 LOG, FLAT = {"kind": "log", "alpha": 1.5}, {"kind": "flat", "tau": 1.5}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Measurement:
-    """Hold what was measured of a model, or the summary of it.
+    """Hold what was measured of a model.
 
     Parameters
     ----------
@@ -175,16 +175,13 @@ class Measurement:
         file = check_writable(check_path(path, ".html"))
         return write_report(file, replace(self._subject(), lookup=tried))
 
-    def save(self, path: str | PathLike[str], *, matrices: bool = True) -> Path:
+    def save(self, path: str | PathLike[str]) -> Path:
         """Write the measurement as netCDF, as ``posbias measure`` does, and return the path.
 
         Parameters
         ----------
         path
             The .nc file to write; :func:`load` reads it.
-        matrices
-            Whether to keep attention and content as matrices. Without them the file is small, and has the rollouts that
-            need them at the measured length.
 
         Raises
         ------
@@ -194,11 +191,9 @@ class Measurement:
             If it cannot be written.
         """
         from posbias.measure.results import write_results
-        from posbias.measure.summary import summarise
 
         file = check_path(path, ".nc")
-        has_none = "summary" in self.results.attrs or not self.variants
-        write_results(file, self.results if matrices or has_none else summarise(self.results))
+        write_results(file, self.results)
         return file
 
     def to_pandas(self) -> pd.DataFrame:
@@ -253,7 +248,7 @@ class Measurement:
 
 
 def load(path: str | PathLike[str]) -> Measurement:
-    """Read a measurement, or the summary of one, that was saved or written by ``posbias measure``.
+    """Read a measurement that was saved or written by ``posbias measure``.
 
     Parameters
     ----------
@@ -274,7 +269,7 @@ def load(path: str | PathLike[str]) -> Measurement:
     file = check_path(path, ".nc")
     if LAYOUT in netcdf.load(file).attrs:
         raise errors.invalid(str(file), "a measurement", "a lookup, which posbias.load_lookup and --lookup read")
-    return Measurement(read_results(file, summaries=True))
+    return Measurement(read_results(file))
 
 
 def check_path(path: str | PathLike[str], suffix: str) -> Path:

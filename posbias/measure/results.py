@@ -105,13 +105,10 @@ def write_results(path: Path, results: xr.Dataset) -> None:
     netcdf.write(path, results, encoding)
 
 
-def read_results(path: Path | str, *, summaries: bool = False) -> xr.Dataset:
-    """Read a measurement into memory; the summary of one, which has less, where ``summaries`` will do."""
+def read_results(path: Path | str) -> xr.Dataset:
+    """Read a measurement into memory."""
     results = load_layout(Path(path), "posbias_schema", SCHEMA, "a measurement")
-    if "summary" in results.attrs and not summaries:
-        raise errors.invalid(str(path), "a complete measurement", "the summary of one")
-    mixing = "mixing" in str(results.attrs.get("quantities", "mixing"))
-    wanted = (*LEAST, *(MIXING[:1] if "summary" in results.attrs else MIXING) * mixing)
+    wanted = (*LEAST, *MIXING * ("mixing" in str(results.attrs.get("quantities", "mixing"))))
     if missing := [name for name in wanted if name not in {*results, *results.attrs}]:
         raise errors.invalid(str(path), "a complete measurement", f"none of {', '.join(missing)}")
     if "prompt_length" in results:

@@ -1,11 +1,10 @@
-"""Position biases that a network is given, or that are added to a finished one while it works, and temperatures.
+"""Position biases that a network is given, or that are added to a finished one while it works.
 
 The logits of a configuration's ``position_bias`` (:mod:`posbias.models.description`) take the place of the family's own
 ALiBi, or go into the mask, which every other family adds to its logits. What is *added* stays beside a finished model's
 own positions until a block ends. Nothing of a forward pass is copied: hooks hand other arguments to the attention
 modules, with eager attention and with fused attention alike. Fused attention then has a mask, so that kernels for
-causal attention without one are not taken. A *temperature* divides a layer's content logits, by a factor on its
-queries. No weight changes.
+causal attention without one are not taken. No weight changes.
 
 A bias is defined for keys up to the query. Whatever it says, a mask hides what it hid. Positions count from the first
 token of a prompt, so that prompts may be padded on the right and not on the left. Tokens that a cache holds count; a
@@ -19,22 +18,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from posbias import errors
-from posbias.errors import Numbers
 from posbias.models.description import FIELD, biases_of
-from posbias.models.families import Family, family_of, layer_number, text_config, window
-from posbias.models.hooks import After, Before, attach, hooked
+from posbias.models.families import family_of, layer_number, text_config, window
+from posbias.models.hooks import Before, attach, hooked
 from posbias.rollout.position_bias import Biases, PositionBias
 
 Arguments = dict[str, Any]
 
-QUERIES = ("q_norm", "q_layernorm", "q_b_proj", "q_proj")
-"""Names, in an attention module, of what gives queries last before a rotation; a fused projection where none is."""
 ADDED = "bias"
 """What an added bias is called in messages."""
 
@@ -194,34 +189,3 @@ def fitting_biases(config: Any, biases: Any) -> Biases:
         return biases
     T, H = int(config.num_hidden_layers), int(config.num_attention_heads)
     return biases_of(config.model_type, biases, T, H, field=ADDED)
-
-
-@contextmanager
-def divided_logits(model: nn.Module, temperatures: Numbers) -> Iterator[None]:
-    """Divide the content logits of a model's layers by temperatures until the block ends, however it ends.
-
-    A layer's queries are divided after their projection (and norm, where there is one), so that logits before a soft
-    cap and before any bias are. A temperature of 1 changes no bit.
-    """
-    family = family_of(model.config)
-    attentions = [family.attention_of(layer) for layer in family.layers(model)]
-    each = np.broadcast_to(temperatures, (len(attentions),)).tolist()
-    with hooked(
-        after=[_divided(family, attention, x) for attention, x in zip(attentions, each, strict=True) if x != 1]
-    ):
-        yield
-
-
-def _divided(family: Family, attention: nn.Module, temperature: float) -> tuple[nn.Module, After]:
-    """Return the module that makes queries, with a hook that divides them."""
-    if hasattr(attention, "qk_norm"):  # Llama 4's, which is one for queries and keys
-        raise errors.invalid("model", "queries that can be divided", "queries that are normed after their rotation")
-    path = next((name for name in QUERIES if getattr(attention, name, None) is not None), family.projections[0])
-
-    def divide(module: nn.Module, args: Any, output: Tensor) -> Tensor:
-        if family.groups is None:
-            return output / temperature
-        is_query = torch.from_numpy(family.columns(attention, 0, output.shape[-1]) == "q").to(output.device)
-        return torch.where(is_query, output / temperature, output)
-
-    return attention.get_submodule(path), divide

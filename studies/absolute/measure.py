@@ -17,7 +17,6 @@ from posbias import errors
 from posbias.measure.corpus import Prompts
 from posbias.measure.instrument import Instrument
 from posbias.measure.session import Session
-from posbias.measure.summary import shave
 from posbias.models.attention import Reading
 from posbias.models.families import output_projection, window
 from posbias.models.hooks import given, hooked, returned
@@ -35,6 +34,7 @@ from studies.absolute.leakage import (
     sample_pairs,
 )
 from studies.interventions import replaced_rope, rotary_module
+from studies.making import shave
 
 SOURCES = ("total", "denominators", "logits", "residual")
 """Parts of the attention's log weights whose leakage is kept: all, log Z, logits, and logits without the mask."""

@@ -18,7 +18,6 @@ from posbias.measure.instrument import Instrument
 from posbias.measure.ladder import Rungs
 from posbias.measure.run import measure
 from posbias.measure.session import Session
-from posbias.measure.summary import shave
 from posbias.models.attention import Reading
 from posbias.models.families import output_projection
 from posbias.models.hooks import given, hooked, regiven
@@ -26,6 +25,7 @@ from posbias.predict import predict
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.order import stochastic_monotonicity
 from posbias.settings import Settings
+from studies.making import shave
 from studies.reference.measure import untrained_twin
 
 FEW = 16

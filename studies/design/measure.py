@@ -26,13 +26,13 @@ from posbias.measure.branches import Branches, read_branches
 from posbias.measure.instrument import Instrument
 from posbias.measure.run import measure
 from posbias.measure.session import Session
-from posbias.measure.summary import shave, summarise
 from posbias.rollout.logits import alibi_slopes
 from posbias.rollout.structured import biased_kernels
 from posbias.rollout.untrained import untrained_profile
 from posbias.settings import Settings
 from studies.design.gains import even_gains, mean_gains
 from studies.design.search import Task, design
+from studies.making import shave, summarise
 from studies.sizes import Untrained
 from studies.untrained_profiles import MEANING, PROBED, SEEDS, of_seeds, read_network
 

@@ -25,7 +25,6 @@ from posbias.design import Description
 from posbias.measure.corpus import document_units
 from posbias.measure.instrument import Instrument
 from posbias.measure.session import Session
-from posbias.measure.summary import shave
 from posbias.models.attention import Reading
 from posbias.models.families import family_of
 from posbias.models.hooks import After, Before, given, hooked, returned
@@ -48,6 +47,7 @@ from studies.design.hooks import (
     scaled_rope,
 )
 from studies.design.known import ADDED, KNOWN, REMEDIES, RESAMPLES, SEED, distances_to_even
+from studies.making import shave
 
 SEARCH_PROMPTS, SEARCH_LENGTH = 6, 256
 """Prompts, and their tokens at most, on which settings are tried."""

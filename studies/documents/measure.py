@@ -28,8 +28,8 @@ from posbias.measure.instrument import Instrument
 from posbias.measure.quantities.contributions import LayerContributions
 from posbias.measure.session import Session
 from posbias.models.attention import Reading
-from posbias.models.biases import divided_logits
 from posbias.settings import Settings
+from studies.additions import divided_logits
 from studies.making import go_on
 
 MOST, END = 12, {*".\n,<"}

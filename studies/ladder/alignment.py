@@ -34,7 +34,6 @@ from posbias.errors import Numbers
 from posbias.measure.instrument import Instrument
 from posbias.measure.run import measure
 from posbias.measure.session import Session
-from posbias.measure.summary import shave
 from posbias.models.families import output_projection
 from posbias.models.hooks import given, hooked
 from posbias.predict import law, predict
@@ -42,6 +41,7 @@ from posbias.rollout.influence import Kernels
 from posbias.rollout.untrained import Network, checked_network, two_sided, unit
 from posbias.settings import DEFAULT, Settings
 from studies.ladder.gradients import kept_streams, read_streams
+from studies.making import shave
 
 JOINS = ("attention", "step")
 """What meets in a layer: what comes around the attention and through it, around the step after it and through it."""

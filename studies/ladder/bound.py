@@ -14,10 +14,10 @@ from posbias.measure.branches import head_maps
 from posbias.measure.instrument import Instrument
 from posbias.measure.normalisation import denominators
 from posbias.measure.session import Session
-from posbias.measure.summary import shave
 from posbias.models.hooks import given, hooked, regiven, rereturned, returned
 from posbias.settings import Settings
 from studies.ladder.gradients import read_streams
+from studies.making import shave
 
 
 def measure_bound(settings: Settings) -> xr.Dataset:

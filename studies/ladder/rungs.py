@@ -14,7 +14,6 @@ from torch import Tensor
 from posbias.measure.instrument import Instrument
 from posbias.measure.ladder import Rungs, ring
 from posbias.measure.session import Session
-from posbias.measure.summary import shave
 from posbias.models.families import window
 from posbias.rollout import masks
 from posbias.settings import RUNGS, Settings
@@ -22,6 +21,7 @@ from studies.interventions import exchanged_rungs, permuted_rungs, shifted
 from studies.ladder.rotary import read_rotary_means
 from studies.ladder.rotary_kernels import distance_kernels
 from studies.ladder.rung_tables import OWN, ROTARY, SHIFTED
+from studies.making import shave
 from studies.reference.measure import untrained_twin
 
 

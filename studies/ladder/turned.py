@@ -17,9 +17,9 @@ from torch import Tensor
 from posbias.measure.instrument import Instrument
 from posbias.measure.ladder import Rungs, ring
 from posbias.measure.session import Session
-from posbias.measure.summary import shave
 from posbias.settings import Settings
 from studies.ladder.gradients import kept_streams
+from studies.making import shave
 
 SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)
 """Of a network's width: numbers of directions that are kept, besides one and all."""

@@ -16,10 +16,10 @@ from posbias.comparison.multiplicity import decide
 from posbias.measure.instrument import Instrument
 from posbias.measure.ladder import Rungs, ring
 from posbias.measure.session import Session
-from posbias.measure.summary import shave
 from posbias.report.scoring import gain_rows
 from posbias.settings import Settings
 from studies.interventions import exchanged_rungs, permuted_rungs, shifted
+from studies.making import shave
 
 CONTROLS = {
     "right": "nothing is exchanged",

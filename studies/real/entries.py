@@ -20,9 +20,8 @@ from posbias.measure.quantities.use import draw_replacements
 from posbias.measure.results import read_results, write_results
 from posbias.measure.run import measure
 from posbias.measure.session import Session
-from posbias.measure.summary import summarise
 from posbias.settings import Settings
-from studies.making import go_on
+from studies.making import go_on, summarise
 from studies.real.measure import (
     ABOVE,
     measure_changes,

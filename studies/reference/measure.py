@@ -20,11 +20,11 @@ from posbias.measure.corpus import document_units
 from posbias.measure.positions import read_positions
 from posbias.measure.run import measure
 from posbias.measure.session import Session
-from posbias.measure.summary import summarise
 from posbias.models.loading import Source
 from posbias.rollout.order import stochastic_monotonicity
 from posbias.settings import Settings
 from posbias.shipped import PREFIX, model_folder
+from studies.making import summarise
 from studies.reference.models import reference
 from studies.reference.pretraining import initial_model, save_model
 from studies.reference.similarity import measure_similarity

@@ -11,11 +11,13 @@ import posbias
 from posbias.cli import main
 from posbias.measure.instrument import Instrument
 from posbias.measure.ladder import Rungs, mean_weights, ring
+from posbias.measure.measurement import Measurement
 from posbias.measure.positions import read_positions
 from posbias.measure.results import read_results
 from posbias.models.families import family_of
 from posbias.models.loading import Source
 from posbias.settings import RUNGS
+from studies.making import summarise
 
 B, T = 4, 3
 OWN = Rungs(np.arange(B)[None])
@@ -223,11 +225,11 @@ def test_a_file_has_the_rungs_and_a_rollout_of_each(laddered, tmp_path, capsys):
     assert list(kept["rung"].values) == list(RUNGS)
     m = posbias.load(laddered)
     assert {"value-maps", "value-maps-positional", "fixed-attention", "independent-layers"} < set(m.variants)
-    m.save(tmp_path / "small.nc", matrices=False)
+    small = Measurement(summarise(m.results))
     for rung in RUNGS:
         p = kept["ladder_prompts"].sel(rung=rung).values.astype(float).mean((0, 1))
         close(m.rollout(rung).values, p / p.sum(), rtol=1e-12)
-        close(posbias.load(tmp_path / "small.nc").rollout(rung).values, p / p.sum(), rtol=1e-6)
+        close(small.rollout(rung).values, p / p.sum(), rtol=1e-6)
     out = tmp_path / "p.csv"
     assert status(capsys, ["rollout", str(laddered), "--variant", "vectors", "-o", str(out)])[0] == 0
     assert out.stat().st_size > 0
@@ -248,7 +250,7 @@ def test_one_prompt_has_none_to_exchange_layers_with(place, tmp_path, capsys):
         refused(capsys, tmp_path, words, "batch_size: expected 2 prompts or more in a batch, for ladder", "received 1")
 
 
-def test_few_prompts_climb_and_the_others_are_left_out(place, tmp_path):
+def test_few_prompts_climb_and_the_others_are_left_out(place):
     """Nine prompts in batches of four: the last is alone; where two are asked for, the first batch climbs."""
     opened, climbed = posbias.open(place / "bloom"), ("rung", "pairing", "position")
     how = {"prompts": 9, "length": 16, "dataset": place / "d.jsonl", "quantities": "ladder", "batch_size": 4}
@@ -257,7 +259,7 @@ def test_few_prompts_climb_and_the_others_are_left_out(place, tmp_path):
     assert there[0].tolist() == [True] * 8 + [False] and there[1].tolist() == [True] * 4 + [False] * 5
     rows = few.results["ladder_prompts"].sel(rung="vectors").values[:4, 0].astype(float)
     close(rows, every.results["ladder_prompts"].sel(rung="vectors").values[:4, 0], rtol=1e-6)
-    for m in (few, posbias.load(few.save(tmp_path / "s.nc", matrices=False))):
+    for m in (few, Measurement(summarise(few.results))):
         close(m.rollout("value-maps").values, rows.sum(0) / rows.sum(), rtol=1e-5)
     assert few.provenance["ladder_prompts"] == 2 and "ladder_prompts" not in every.provenance
     close(few.influence.values, every.influence.values, rtol=1e-6)

@@ -6,7 +6,6 @@ import xarray as xr
 from conftest import chapter_source
 from measuring import refused, save, write_documents
 
-import posbias
 from posbias import alibi_slopes, influence_profile, structured_kernels
 from posbias.cli import main
 from posbias.measure.corpus import Corpus
@@ -17,7 +16,6 @@ from posbias.measure.results import (
     write_results,
 )
 from posbias.measure.run import measure
-from posbias.measure.summary import shave, summarise
 from posbias.models.loading import Source
 from posbias.predict import (
     PREDICTORS,
@@ -33,6 +31,7 @@ from posbias.rollout.influence import rollout_matrix
 from posbias.rollout.order import stochastic_monotonicity
 from posbias.rollout.untrained import aligned_profile, untrained_profile
 from posbias.settings import DEFAULT, Settings
+from studies.making import shave, summarise
 
 EVERY = (*DEFAULT, "logits", "heads")
 NAMES, WITH_HEADS = ("bloom", "mistral", "gemma2", "gpt2"), ("bloom", "gpt2")
@@ -179,7 +178,7 @@ def test_files_whose_numbers_do_not_fit_are_refused(files, tmp_path, capsys, mon
 def test_a_summary_has_what_needs_the_matrices_and_not_them(tmp_path, path):
     results = read_results(path)
     write_results(tmp_path / "s.nc", summarise(results))
-    summary = read_results(tmp_path / "s.nc", summaries=True)
+    summary = read_results(tmp_path / "s.nc")
     assert not {"content_logits", "attention", "attention_heads", "query"} & set(summary)
     assert "step_gain" in results and "step_gain" not in summary
     kept = {PREDICTORS[name].kept_as: predict(results, name) for name in available(results)}
@@ -211,14 +210,6 @@ def test_prompts_are_kept_to_ten_bits_or_not_at_all(path):
     assert np.array_equal(shave(-x), -shave(x)) and (shave(x) != x).any()
     without = summarise(results, prompts=False)
     assert not {"influence_prompts", "influence_signed_prompts", "lambda_token_prompts", "document"} & set(without)
-
-
-def test_a_measurement_is_saved_without_its_matrices(path, tmp_path):
-    measured = posbias.load(path)
-    small = posbias.load(measured.save(tmp_path / "s.nc", matrices=False))
-    assert small.variants == measured.variants and "attention" not in small.results
-    assert {"influence_prompts", "document"} <= {*small.results}
-    assert (tmp_path / "s.nc").stat().st_size < path.stat().st_size
 
 
 def test_dense_kernels_are_those_of_the_rollout(path):

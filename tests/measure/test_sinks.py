@@ -13,11 +13,11 @@ from posbias.measure.ladder import Rungs
 from posbias.measure.measurement import Measurement
 from posbias.measure.positions import read_positions
 from posbias.measure.run import measure
-from posbias.measure.summary import summarise
 from posbias.models.loading import Source
 from posbias.predict import predict
 from posbias.rollout.masks import sliding_window
 from posbias.settings import Settings
+from studies.making import summarise
 
 
 @pytest.fixture(scope="module")

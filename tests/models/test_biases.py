@@ -21,8 +21,7 @@ from posbias.measure.positions import read_positions
 from posbias.measure.results import read_results, write_results
 from posbias.measure.run import measure
 from posbias.measure.session import Session
-from posbias.measure.summary import summarise
-from posbias.models.biases import INPUTS, _as_mask, added_biases, attach_biases, divided_logits, given_biases
+from posbias.models.biases import INPUTS, _as_mask, added_biases, attach_biases, given_biases
 from posbias.models.description import NO_ROTATION, description_text
 from posbias.models.families import FAMILIES, family_of, window
 from posbias.models.loading import Source
@@ -33,7 +32,9 @@ from posbias.rollout.kernels import attention_kernel, mix_heads
 from posbias.rollout.position_bias import layered_biases
 from posbias.rollout.untrained import untrained_profile
 from posbias.settings import Settings
+from studies.additions import divided_logits
 from studies.interventions import replaced_rope
+from studies.making import summarise
 from studies.sizes import Sized, Untrained
 
 

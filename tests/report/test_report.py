@@ -15,14 +15,13 @@ import posbias
 from posbias import cli
 from posbias.cli import report_commands
 from posbias.measure.measurement import Measurement
-from posbias.measure.results import write_results
-from posbias.measure.summary import summarise
 from posbias.predict import PREDICTORS
 from posbias.report import document, figures, page, stats, tables, text
 from posbias.report.stats import BLIND, Evidence
 from posbias.rollout.profiles import mean_position
 from posbias.settings import DEFAULT
 from studies.ladder import scores
+from studies.making import summarise
 
 N, LENGTH = 8, 24
 WITH_MAPS = ("independent-layers", "value-maps", "value-maps-positional", "layer-shares")
@@ -385,8 +384,7 @@ def test_what_a_file_lacks_the_page_says(measured, tmp_path, what):
 
 
 def test_a_summary_has_what_a_measurement_has(measured, tmp_path):
-    write_results(tmp_path / "s.nc", summarise(measured.results))
-    found, words = written(posbias.load(tmp_path / "s.nc"), tmp_path)
+    found, words = written(Measurement(summarise(measured.results)), tmp_path)
     assert "The file has no attention kernels" not in words and [tag for tag, _ in found.tags].count("svg") == 4
 
 

@@ -11,11 +11,11 @@ import torch
 from posbias import cli
 from posbias.design import Attended, choose_bias
 from posbias.measure.instrument import Instrument
-from posbias.models.biases import added_biases, divided_logits
+from posbias.models.biases import added_biases
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.position_bias import layered_biases
 from posbias.rollout.structured import biased_kernels
-from studies.additions import TEMPERATURES
+from studies.additions import TEMPERATURES, divided_logits
 from studies.lookup import measure, settings, training
 from studies.lookup.network import load, save, untrained
 from studies.lookup.prompts import prompts
