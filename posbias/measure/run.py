@@ -5,7 +5,6 @@ The order of work makes refusals cheap: what can be seen without the model is ch
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -33,7 +32,6 @@ from posbias.settings import MATRICES, Settings
 
 Sums = Callable[[], Mapping[str, Tensor]]
 """What gives all that is added up so far, by name."""
-LOG = logging.getLogger("posbias")
 SHARE = 20
 """How many times as long as the last writing took, at least, the run works until the next."""
 
@@ -71,9 +69,10 @@ def measure(
             provenance["position"] = positions.kind
         with nullcontext() if added is None else added_biases(instrument.model, added):
             try:
-                traces = read_prompts(session, kept, shown=progress)
+                traces = Traces(session)
+                sizes = [len(ids) for _, ids in traces.batches]
+                kept.go_on("measuring", sizes, traces.read_batch, traces.state, progress)
                 arrays = traces.arrays(positions, progress)
-                provenance |= {"batch_size": traces.settings.batch_size}
                 provenance |= {f"no_{name}": why for name, why in traces.lacking.items()}
             except ValueError:  # of numbers from which nothing goes on
                 kept.remove()
@@ -86,30 +85,6 @@ def measure(
     except (MemoryError, RuntimeError) as error:
         raise out_of_memory() if is_out_of_memory(error) else error from None
     return make_results(arrays, provenance, traces.variables)
-
-
-def read_prompts(session: Session, partial: Partial, *, shown: bool) -> Traces:
-    """Return the sums over all prompts; a batch is halved when memory runs out, for the ladder down to a pair.
-
-    A prompt's numbers are the same in any batch, but for the ladder, which pairs its prompts: that begins again with
-    smaller batches.
-    """
-    together, pairs = session.settings.batch_size, "ladder" in session.quantities
-    while True:
-        traces = Traces(session, together)
-        try:
-            sizes = [len(ids) for _, ids in traces.batches]
-            partial.go_on("measuring", sizes, traces.read_batch, traces.state, shown)
-            return traces
-        except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error) or together <= 1 + pairs:
-                raise
-        together //= 2
-        if pairs:
-            partial.remove()
-            session, partial = session.with_prompts(batch_size=together), Partial(None, {})
-        LOG.warning("memory ran out: %d prompts at a time from here on", together)
-        torch.cuda.empty_cache()
 
 
 class Partial(NamedTuple):
@@ -162,7 +137,7 @@ def estimate(settings: Settings) -> str:
     prompts, place = len(session.ids), session.place
     weights = sum(x.nbytes for x in session.instrument.model.parameters())
     together = 2 if "ladder" in session.quantities else 1  # which pairs prompts
-    traces = Traces(session.with_prompts(batch_size=together), together)
+    traces = Traces(session.with_prompts(batch_size=together))
     start = time.perf_counter()
     traces.read_batch(0)
     seconds = (time.perf_counter() - start) / together

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
 from posbias import errors
@@ -26,13 +25,13 @@ ASKED = ("rollout_own", "ladder_prompts")
 
 
 class Traces:
-    """Hold the sums over a session's batches, of which so many prompts are read ``together``."""
+    """Hold the sums over a session's batches."""
 
-    def __init__(self, session: Session, together: int) -> None:
+    def __init__(self, session: Session) -> None:
         settings = self.settings = session.settings
         self.session, self.ids = session, session.ids
-        self.instrument, self.together = session.instrument, together
-        instrument, self.batches = self.instrument, list(session.batches())
+        instrument = self.instrument = session.instrument
+        self.batches = list(session.batches())
         N, n, T = len(self.ids), settings.length, instrument.T
         kept: Any = {"quantities": session.quantities, "matrices": session.matrices}
         self.layers = [LayerSums(instrument.H, n, where, **kept) for where in instrument.devices()]
@@ -105,12 +104,7 @@ class Traces:
 
     def read_batch(self, k: int) -> None:
         """Measure the k-th batch and add to the sums; raise ValueError for a NaN or Inf."""
-        rows, ids = self.batches[k]
-        for start in range(0, len(ids), self.together):
-            part = ids[start : start + self.together]
-            self._read(slice(rows.start + start, rows.start + start + len(part)), part)
-
-    def _read(self, batch: slice, ids: Int[Tensor, "B n"]) -> None:
+        batch, ids = self.batches[k]
         end = torch.zeros(ids.shape)
         end[:, -1] = 1.0
         carried = end if self.carries else None

@@ -198,45 +198,16 @@ def test_a_model_without_gradients_leaves_nothing(place, tmp_path, out, capsys):
     refused(capsys, out, words, "influence: expected gradients above 0, received none in float32")
 
 
-OUT = (torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("DefaultCPUAllocator: can't allocate memory"))
-
-
-@pytest.mark.parametrize("error", OUT)
-def test_a_batch_is_halved_when_memory_runs_out(place, tmp_path, capsys, monkeypatch, error):
-    assert status(capsys, arguments(place, tmp_path / "m.nc", batch_size=8))[0] == 0
-    real, sizes = Instrument.measure, []
-
-    def small(self, ids, *rest):
-        sizes.append(len(ids))
-        if len(ids) > 2 or (len(ids) == 2 and sizes.count(2) == 3):  # once more after two that fit: all begins again
-            raise error
-        return real(self, ids, *rest)
-
-    monkeypatch.setattr(Instrument, "measure", small)
-    assert status(capsys, arguments(place, tmp_path / "halved.nc", batch_size=8))[0] == 0
-    assert sizes == [1, 8, 4, 2, 2, 2, *[1] * 10]
-    agree(read_results(tmp_path / "m.nc"), read_results(tmp_path / "halved.nc"))
-
-
-def test_batches_of_the_ladder_are_halved_and_said(place, tmp_path, capsys, monkeypatch):
-    words = {"quantities": "mixing,influence,ladder", "prompts": 8}
-    assert status(capsys, arguments(place, tmp_path / "4.nc", batch_size=4, **words))[0] == 0
-    real = Instrument.measure
-
-    def small(self, ids, *rest):
-        if len(ids) > 4:
-            raise OUT[0]
-        return real(self, ids, *rest)
-
-    monkeypatch.setattr(Instrument, "measure", small)
-    assert status(capsys, arguments(place, tmp_path / "8.nc", batch_size=8, **words))[0] == 0
-    one, two = read_results(tmp_path / "4.nc"), read_results(tmp_path / "8.nc")
-    agree(one, two)
-    assert one.attrs["batch_size"] == two.attrs["batch_size"] == 4
-
-
-def test_out_of_memory_says_what_to_try(place, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(Instrument, "measure", raising(MemoryError()))
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_out_of_memory_says_what_to_try(place, tmp_path, capsys, monkeypatch, error):
+    monkeypatch.setattr(Instrument, "measure", raising(error))
     refused(
         capsys, tmp_path, arguments(place, tmp_path / "m.nc"), "memory: expected enough to measure", "try a smaller"
     )

@@ -27,10 +27,11 @@ class Quantity(quantities.Quantity):
 
     def read(self, batch: slice, ids: Int[Tensor, "B n"]) -> dict[str, Tensor]:
         """Return the use of these prompts."""
-        traces, numbers = self.traces, range(batch.start, batch.stop)
-        others = [draw_replacements(traces.ids, k, traces.settings.seed) for k in numbers]
+        every, settings = self.traces.ids, self.traces.settings
+        others = [draw_replacements(every, k, settings.seed) for k in range(batch.start, batch.stop)]
         pairs = zip(ids, others, strict=True)
-        return {"use_prompts": torch.stack([measure_use(self.instrument, *pair, traces.together) for pair in pairs])}
+        found = [measure_use(self.instrument, *pair, settings.batch_size) for pair in pairs]
+        return {"use_prompts": torch.stack(found)}
 
 
 def draw_replacements(ids: Int[Tensor, "N n"], prompt: int, seed: int) -> Int[Tensor, "n"]:
