@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from posbias.comparison.distances import normalised_wasserstein, spearman
     from posbias.comparison.pairs import compare
-    from posbias.lookup.found import load_lookup as load_lookup
+    from posbias.lookup.file import load_lookup as load_lookup
     from posbias.measure.measurement import load
     from posbias.measure.model import open as open
     from posbias.plotting import plot as plot
@@ -81,7 +81,7 @@ __all__ = [  # without ``open``, which ``from posbias import *`` would put in th
 _NAMES = {
     "comparison.distances": ("normalised_wasserstein", "spearman"),
     "comparison.pairs": ("compare",),
-    "lookup.found": ("load_lookup",),
+    "lookup.file": ("load_lookup",),
     "measure.model": ("open",),
     "measure.measurement": ("load",),
     "plotting": ("plot",),

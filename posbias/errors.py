@@ -59,13 +59,6 @@ def positive_integer(field: str, value: Any, *, minimum: int = 1) -> int:
     return int(value)
 
 
-def seed(field: str, value: Any) -> int:
-    """Return ``value`` as the seed of weights, from 0 to 2³² - 1, or raise ValueError."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < 2**32:
-        raise invalid(field, "an integer from 0 to 4294967295", repr(value))
-    return int(value)
-
-
 def index(field: str, value: Any, length: int) -> int:
     """Return ``value`` as a position in 0..length-1 (negative counts from the end)."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not -length <= value < length:

@@ -25,23 +25,34 @@ def check_writable(path: Path) -> Path:
     return file
 
 
-def check_output(
-    output: Path, suffix: str | tuple[str, ...] = ".nc", field: str = "output", *, overwrite: bool = True
-) -> Path:
-    """Return the file to write, or raise unless it has a suffix, can be written, and is new or may be replaced.
+def check_path(path: str | os.PathLike[str], suffix: str | tuple[str, ...], field: str = "path") -> Path:
+    """Return a path to a file with a suffix, or raise ValueError.
 
-    >>> check_output(Path("m.csv"))
+    >>> check_path("m.csv", ".nc", "output")
     Traceback (most recent call last):
     ValueError: output: expected a file name that ends in .nc, received m.csv
     """
     suffixes = (suffix,) if isinstance(suffix, str) else suffix
-    if output.suffix not in suffixes:
-        raise errors.invalid(
-            field, f"a file name that ends in {' or '.join(suffixes)}", output.name or repr(str(output))
-        )
-    file = check_writable(output)
-    if output.exists() and not overwrite:
-        raise errors.invalid(str(output), "a file that is not there yet, or --overwrite", "one that is there")
+    expected = f"a file name that ends in {' or '.join(suffixes)}"
+    if not isinstance(path, str | os.PathLike):
+        raise errors.invalid(field, expected, repr(path))
+    file = Path(path)
+    if file.suffix not in suffixes:
+        raise errors.invalid(field, expected, file.name or repr(str(path)))
+    return file
+
+
+def check_output(
+    output: str | os.PathLike[str],
+    suffix: str | tuple[str, ...] = ".nc",
+    field: str = "output",
+    *,
+    overwrite: bool = True,
+) -> Path:
+    """Return the file to write, or raise unless it has a suffix, can be written, and is new or may be replaced."""
+    file = check_writable(path := check_path(output, suffix, field))
+    if path.exists() and not overwrite:
+        raise errors.invalid(str(path), "a file that is not there yet, or --overwrite", "one that is there")
     return file
 
 

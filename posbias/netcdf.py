@@ -43,29 +43,10 @@ def load(path: Path) -> xr.Dataset:
 def load_layout(path: Path, attribute: str, layout: int, what: str) -> xr.Dataset:
     """Read a netCDF file whose ``attribute`` is the number of the layout that is known, or raise ValueError."""
     results = load(path)
-    if integer_attribute(path, results.attrs, attribute) != layout:
-        received = f"layout {results.attrs[attribute]}" if attribute in results.attrs else "no layout number"
+    if str(number := results.attrs.get(attribute)) != str(layout):
+        received = "no layout number" if number is None else f"layout {number}"
         raise errors.invalid(str(path), f"{what} of layout {layout}", received)
     return results
-
-
-def integer_attribute(path: Path, attributes: Mapping[Any, Any], name: str) -> int | None:
-    """Return an attribute that must be an integer, None if it is not there.
-
-    >>> integer_attribute(Path("m.nc"), {"posbias_schema": "one"}, "posbias_schema")
-    Traceback (most recent call last):
-    ValueError: m.nc: posbias_schema: expected an integer, received 'one'
-    """
-    value = attributes.get(name)
-    if value is None:
-        return None
-    try:
-        if isinstance(value, str | bytes) or int(value) != value:
-            raise ValueError
-        return int(value)
-    except (TypeError, ValueError, OverflowError):
-        received = " ".join(repr(value).split())[:60]
-        raise errors.invalid(f"{path}: {name}", "an integer", received) from None
 
 
 def write(path: Path, data: xr.Dataset, encoding: Mapping[str, Mapping[str, Any]] | None = None) -> None:

@@ -10,14 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-GROUPS = (
-    "posbias.cli.measure_commands",
-    "posbias.cli.report_commands",
-    "posbias.cli.explain_commands",
-    "posbias.cli.profile_commands",
-    "posbias.cli.lookup_commands",
-    "posbias.cli.design_commands",
-)
+GROUPS = ("posbias.cli.model_commands", "posbias.cli.profile_commands")
 """Modules with a ``register(app)`` that adds their commands; what is heavy they import inside the commands."""
 USAGE: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 """What is raised for a command line that cannot be understood; newer versions of typer carry a click of their own."""

@@ -3,8 +3,8 @@
 A field with a help text (:func:`~posbias.settings.setting`) is an option ``--its-name``. A command takes each
 group of them as a dict, and says which it leaves out and which have another default::
 
-    @with_options(opening=[Opening], measuring=group(Corpus, Settings, prompts=64))
-    def report(output: Annotated[Path, typer.Option(help="…")], *, opening, measuring): ...
+    @with_options(opening=group(Opening), measuring=group(Corpus, Settings, prompts=64))
+    def measure(output: Annotated[Path, typer.Option(help="…")], *, opening, measuring): ...
 
 ``opening["tokenizer"]`` and ``measuring["prompts"]`` then hold what was given, or the default.
 """
@@ -12,25 +12,15 @@ group of them as a dict, and says which it leaves out and which have another def
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from posbias import errors
-from posbias.settings import setting, settings_of
-
-
-@dataclass(frozen=True)
-class Running:
-    """Say what is done with files that are there."""
-
-    resume: bool = setting(False, "Go on from the partial sums of a run that was ended, if there are some.")
-    overwrite: bool = setting(False, "Replace the output if it is there.")
+from posbias.settings import settings_of
 
 
 @contextmanager
@@ -47,6 +37,7 @@ def kept_until_done(partial: Path) -> Iterator[None]:
 
 MODEL = Annotated[str, typer.Argument(metavar="MODEL", help="Directory, GGUF file, hub id, or reference/NAME.")]
 """The argument that names a model."""
+Replace = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
 
 Group = Mapping[str, tuple[Any, Any]]
 """Name of an option → its type with its help, and its default."""
@@ -63,14 +54,13 @@ def group(*classes: type, door: str = "", **defaults: Any) -> Group:
     return found
 
 
-def with_options(**groups: Group | Iterable[type]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_options(**groups: Group) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of groups; it is called with a dict for each group in place of them."""
-    made = {name: one if isinstance(one, Mapping) else group(*one) for name, one in groups.items()}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(command, eval_str=True)
-        parameters = [one for name, one in own.parameters.items() if name not in made]
-        for options in made.values():
+        parameters = [one for name, one in own.parameters.items() if name not in groups]
+        for options in groups.values():
             parameters += [
                 inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
                 for name, (annotation, default) in options.items()
@@ -78,7 +68,7 @@ def with_options(**groups: Group | Iterable[type]) -> Callable[[Callable[..., No
 
         @wraps(command)
         def called(**values: Any) -> None:
-            for name, options in made.items():
+            for name, options in groups.items():
                 values[name] = {option: values.pop(option) for option in options}
             command(**values)
 
@@ -90,26 +80,10 @@ def with_options(**groups: Group | Iterable[type]) -> Callable[[Callable[..., No
     return decorate
 
 
-def flag(name: str) -> str:
-    """Return an option as it stands on the command line.
-
-    >>> flag("local_slopes"), flag("lambda_")
-    ('--local-slopes', '--lambda')
-    """
-    return f"--{name.rstrip('_').replace('_', '-')}"
-
-
-def refuse_given(options: Any, names: Iterable[str], expected: str) -> None:
-    """Raise ValueError for the first of these options, fields of a dataclass, that is not as it is unless given."""
-    for name in names:
-        if (value := getattr(options, name)) != getattr(type(options), name):
-            raise errors.invalid(flag(name), expected, value)
-
-
 def _annotated(cls: type, name: str, default: Any) -> Any:
     """Return an option's type with typer's description; where None is a choice that is made later, None is allowed."""
     metadata = settings_of(cls)[name].metadata
     kind = metadata["kind"] if "kind" in metadata else get_type_hints(cls)[name]
     both_ways = kind is bool and default is not False
-    flags = [] if both_ways else [flag(name), *metadata["flags"]]
+    flags = [] if both_ways else [f"--{name.replace('_', '-')}", *metadata["flags"]]
     return Annotated[kind | None if default is None else kind, typer.Option(*flags, help=metadata["help"])]

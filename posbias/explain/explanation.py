@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from posbias.explain.prompt import line, without_label
-from posbias.explain.words import SPACED, answer
-from posbias.files import check_writable
-from posbias.measure.measurement import check_path
+from posbias.files import check_output
 
 if TYPE_CHECKING:
     import pandas as pd
+
+TEMPLATE = Path(__file__).with_name("words.txt")
+SPACED = "the answer that is explained but for a space in front: add it to --answer, or leave it out"
+"""What is said of an answer that the model would give with other tokens."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,7 +66,7 @@ class Explanation:
         """
         from posbias.explain.page import write_page
 
-        return write_page(check_writable(check_path(path, ".html")), self)
+        return write_page(check_output(path, ".html", "path"), self, answer=answer(self.segments), spaced=SPACED)
 
     def _facts(self) -> dict[str, str]:
         """Return what is shown beside the table, by name."""
@@ -88,3 +90,23 @@ class Explanation:
     def __repr__(self) -> str:
         facts = [f"{name}: {value}" for name, value in self._facts().items()]
         return "\n".join([*facts, self._table().to_string(na_rep="–", index=False), *answer(self.segments)])
+
+
+def answer(segments: pd.DataFrame) -> list[str]:
+    """Return the answers that the segments give, none for one segment; of three or more the last one is set apart."""
+    from jinja2 import Environment, StrictUndefined
+
+    if len(segments) < 2:
+        return []
+    table = segments if len(segments) < 3 else segments.iloc[:-1]
+    ways = {"gradient": table["share"], "contributions": table["contributed"]}
+    tops = {way: int(x.idxmax()) for way, x in ways.items() if x.notna().all()}
+    removed = table["removed"]
+    tried = bool(removed.notna().any())
+    template = Environment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    words = template.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        table=table, line=line, without_label=without_label, tops=tops,
+        last=segments["share"].iloc[-1] if len(segments) > 2 else None,
+        least=int(removed.idxmin()) if tried else None, raised=int(removed.idxmax()) if tried else None,
+    )  # fmt: skip
+    return words.splitlines()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
+from torch import Tensor
 
 from posbias import errors
 from posbias.explain.explanation import Explanation
 from posbias.explain.prompt import Prompt, by_segment, check_asked, label, tokenise, written
-from posbias.explain.target import Target, target_of
 from posbias.lookup.reader import Reader as CacheReader
 from posbias.lookup.reader import open_reader
 from posbias.measure.corpus import Corpus
@@ -31,7 +31,31 @@ LEAST = 12
 """Tokens that the model answers itself, unless the answer given has more."""
 
 
-def explain(settings: Settings, text: Any, *, deletions: bool, progress: bool, **asked: Any) -> Explanation:
+@dataclass(frozen=True)
+class Target:
+    """Name the tokens that follow the prompt, and which number of theirs influence is a derivative of."""
+
+    tokens: tuple[int, ...]  # None, for the likeliest token, until the model was asked
+    of: str
+    words: str
+
+    def value(self, logits: Float[Tensor, "..."]) -> Float[Tensor, "B"]:
+        """Return that number for each prompt, from the logits (B, v) of one token or (B, m, v) of an answer's m."""
+        log = self._log_probability(logits)
+        return log if self.of == "log-probability" else log.exp()
+
+    def log_value(self, logits: Float[Tensor, "..."]) -> float:
+        """Return the log-probability of the tokens, for one prompt."""
+        return float(self._log_probability(logits)[0])
+
+    def _log_probability(self, logits: Float[Tensor, "..."]) -> Float[Tensor, "B"]:
+        """Return the sum over the tokens."""
+        z = logits if logits.ndim == 3 else logits[:, None]
+        ids = torch.tensor(self.tokens, device=z.device).expand(len(z), -1)
+        return z.log_softmax(-1).gather(-1, ids[..., None])[..., 0].sum(-1)
+
+
+def explain(settings: Settings, text: Any, *, progress: bool, **asked: Any) -> Explanation:
     """Return what a prompt's parts do.
 
     ``asked`` is that of :func:`prepare`, which refuses before the model is loaded what is wrong with the prompt or its
@@ -45,12 +69,12 @@ def explain(settings: Settings, text: Any, *, deletions: bool, progress: bool, *
             session.instrument, session.self_check  # noqa: B018 - loads, and raises
             bar.update()
         reader = Reader(prompt, chosen, session, progress)
-        return reader.explain(reader.contributions(), deletions)
+        return reader.explain(reader.contributions())
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
         raise out_of_memory() if is_out_of_memory(error) else error from None
 
 
-def preview(settings: Settings, text: Any, *, deletions: bool, **asked: Any) -> str:
+def preview(settings: Settings, text: Any, **asked: Any) -> str:
     """Return the segments of a prompt with their tokens, and what would be read; no weights are."""
     prompt, chosen, session = prepare(settings, text, **asked)
     sizes = np.bincount(prompt.segment[prompt.segment >= 0])
@@ -59,7 +83,7 @@ def preview(settings: Settings, text: Any, *, deletions: bool, **asked: Any) -> 
     n = len(prompt.ids)
     read = [f"a gradient of {n} tokens"]
     read += ["contributions"] * (session.family is not None and n <= KERNEL_SIZE)
-    read += [f"{len(parts)} deletions, each from where its segment begins"] * deletions
+    read.append(f"{len(parts)} deletions, each from where its segment begins")
     return "\n".join([f"{chosen.words}, behind {len(parts)} segments", *parts, f"To be read: {', '.join(read)}"])
 
 
@@ -74,7 +98,9 @@ def prepare(
     vocabulary, unknown = int(opened.config.get_text_config().vocab_size), opened.tokenizer.unk_token_id
     if bad := [token for token in prompt.answer if token >= vocabulary or token == unknown]:
         raise errors.invalid("answer", "tokens that the model has", f"{bad[0]} in {str(answer)[:40]!r}")
-    chosen, n = target_of(answer, prompt.answer), len(prompt.ids)
+    chosen, n = Target((), "probability", "the probability of the likeliest next token"), len(prompt.ids)
+    if answer is not None:
+        chosen = Target(prompt.answer, "log-probability", f"the log-probability of the answer {answer!r}")
     alone = Corpus("prompt", given=(text,))
     session = opened.with_prompts(length=n, corpus=alone, prompts=1, rule="first")
     session.check()
@@ -160,7 +186,7 @@ class Reader:
                 bar.update()
         return [value - values[0] for value in values[:0:-1]]
 
-    def explain(self, contributed: Float[np.ndarray, "n"] | None, deletions: bool) -> Explanation:
+    def explain(self, contributed: Float[np.ndarray, "n"] | None) -> Explanation:
         """Return everything that is to be said of the prompt."""
         prompt = self.prompt
         share, value = self.influence()
@@ -172,7 +198,7 @@ class Reader:
         segments = pd.DataFrame({
             "label": [label(text, k) for k, text in enumerate(prompt.texts, 1)],
             "text": prompt.texts, "tokens": np.bincount(prompt.segment[prompt.segment >= 0]),
-            "removed": self.delete_segments() if deletions else np.nan, "share": own,
+            "removed": self.delete_segments(), "share": own,
             "contributed": np.nan if contributed is None else by_segment(contributed, prompt.segment),
         }, index=pd.RangeIndex(1, len(own) + 1, name="segment"))  # fmt: skip
         model = self.session.settings.source.name().removeprefix("reference/")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -11,7 +11,6 @@ import pandas as pd
 from markupsafe import escape
 
 from posbias.explain.prompt import line, without_label
-from posbias.explain.words import SPACED, answer
 from posbias.files import write_whole
 from posbias.plotting import STYLE
 from posbias.report import page
@@ -24,8 +23,8 @@ LABEL = 24
 """Letters of a segment's label beside its bars."""
 
 
-def write_page(path: Path, explanation: Explanation) -> Path:
-    """Write the page, and return its path."""
+def write_page(path: Path, explanation: Explanation, **words: Any) -> Path:
+    """Write the page, and return its path; ``words`` are what it says of the segments."""
     table, tokens = explanation.segments, explanation.tokens
     text = page.render(
         TEMPLATE,
@@ -34,9 +33,8 @@ def write_page(path: Path, explanation: Explanation) -> Path:
         without_label=without_label,
         tokens=tokens.assign(depth=0.85 * np.sqrt(tokens["share"] / tokens["share"].max())),
         printable=lambda text: escape("".join(c if c.isprintable() or c == "\n" else "�" for c in text)),
-        answer=answer(table),
-        spaced=SPACED,
         figure=segment_figure(table),
+        **words,
     )
     write_whole(path, text)
     return path

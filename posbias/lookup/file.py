@@ -1,41 +1,163 @@
-"""The result of a lookup: one labelled netCDF file with where its numbers came from, and what it says in words."""
+"""The result of a lookup: its numbers by place, one labelled netCDF file of them, and what they say in words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
+from textwrap import fill
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
 from posbias import errors, netcdf
+from posbias.files import check_output, check_path
 from posbias.lookup.scores import LEAST_RIGHT, SMALL, difference_p_value, judge, mean_with_interval
-from posbias.lookup.tasks import ARMS, NOUNS, SCORES, TASKS
+from posbias.lookup.tasks import ARMS, LAYOUT, NOUNS, SCHEMA, SCORES, TASKS
 
-LAYOUT, SCHEMA = "posbias_retrieval", 2
-"""Name of the attribute that tells such a file, and the number of the layout; raised when a meaning changes."""
 READ = ("prompt", "answer", "twice", *SCORES)
 """Variables of every file."""
 ATTRIBUTES = ("model", "revision", "task", "dataset", "rows", "form", "tokens", "change")
 """Provenance that is read; the file has more."""
 MOST_KNOWN = 0.2
 """Share of answers that are right without documents from which on a lookup says so."""
+COLOURS = {"competing": "#000000", "not_competing": "#0072B2", "closed_book": "#7f7f7f"}
+"""One colour an arm; what needs no document is a dashed line, the same at each place."""
 
 
-def read_lookup(path: Path | str) -> xr.Dataset:
-    """Read the file of a lookup, or raise ValueError if it is none, of another layout, or incomplete."""
-    results = netcdf.load_layout(Path(path), LAYOUT, SCHEMA, "a lookup")
+@dataclass(frozen=True, eq=False, repr=False)
+class Found:
+    """Hold what a model finds at each place of its prompts; printed, what that says.
+
+    Parameters
+    ----------
+    results
+        Every number by arm, context and place, with prompts and answers as text, and with where it came from in its
+        attributes: what ``posbias lookup`` writes.
+    """
+
+    results: xr.Dataset
+
+    @property
+    def verdict(self) -> str:
+        """Whether the middle is lost, in one sentence."""
+        return verdict(self.results)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the scores of each arm and place, a mean with the ends of its 95% interval, ``low`` and ``high``.
+
+        Places count from 0.
+        """
+        tables = []
+        for arm in self.results["arm"].values:
+            columns: dict[str, Any] = {}
+            for score in SCORES:
+                ends = by_place(self.results, score, str(arm))
+                columns |= dict(zip((score, f"{score}_low", f"{score}_high"), ends, strict=True))
+            tables.append(pd.DataFrame(columns).assign(arm=str(arm)).rename_axis("place"))
+        return pd.concat(tables).set_index("arm", append=True).swaplevel()
+
+    def to_xarray(self) -> xr.Dataset:
+        """Return a copy of everything that was found, with its provenance as attributes."""
+        return self.results.copy()
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write the file that ``posbias lookup`` writes, and return its path; :func:`load_lookup` reads it.
+
+        Raises
+        ------
+        ValueError
+            If the name does not end in .nc.
+        OSError
+            If it cannot be written.
+        """
+        netcdf.write(file := check_path(path, ".nc"), self.results)
+        return file
+
+    def figure(self, path: str | PathLike[str]) -> Path:
+        """Draw the share of right answers by place and arm with 95% intervals, and return the path of the image.
+
+        Parameters
+        ----------
+        path
+            The .png or .svg file to write; one that is there is replaced.
+
+        Raises
+        ------
+        ValueError
+            If the name does not end in .png or .svg.
+        OSError
+            If it cannot be written.
+        """
+        import matplotlib.pyplot as plt
+
+        from posbias.plotting import STYLE
+
+        results, file = self.results, check_output(path, (".png", ".svg"), "path")
+        with plt.style.context(str(STYLE)), plt.rc_context({"svg.fonttype": "none"}):
+            drawing, ax = plt.subplots(figsize=(6.4, 4.0))
+            places, noun = np.arange(1, results.sizes["place"] + 1), NOUNS[str(results.attrs["task"])]
+            for arm in map(str, results["arm"].values):
+                if arm == "closed_book":
+                    share = of_arm(results, "correct", arm).mean()
+                    ax.axhline(share, color=COLOURS[arm], linestyle="--", label=ARMS[arm])
+                    continue
+                mean, low, high = by_place(results, "correct", arm)
+                label = ARMS[arm] if noun == "document" else f"with all {noun}s"
+                ax.vlines(places, low, high, color=COLOURS[arm], linewidth=3, alpha=0.35)
+                ax.plot(places, mean, "o-", color=COLOURS[arm], markersize=4, label=label)
+            ax.set(xlabel=f"place of the {noun} that answers", ylabel="share of right answers", ylim=(-0.03, 1.05))
+            ax.set_xticks(places[:: max(1, len(places) // 16)])
+            ax.legend(labelcolor="linecolor", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, fontsize=8)
+            drawing.suptitle(fill(f"{title(results)}. {describe(results)}. Bars: 95% intervals.", 95), fontsize=9)
+            drawing.supxlabel(fill(verdict(results), 95), fontsize=9)
+            drawing.savefig(file, dpi=200, bbox_inches="tight")
+            plt.close(drawing)
+        return file
+
+    def __repr__(self) -> str:
+        results = self.results
+        lines = [f"{title(results)}: {describe(results)}", verdict(results)]
+        for arm in results["arm"].values:
+            accuracy, log = (of_arm(results, score, str(arm)).mean(0) for score in SCORES)
+            right, told = (" ".join(f"{x:.2f}" for x in mean) for mean in (accuracy, log))
+            if arm == "closed_book":
+                right, told = f"{accuracy.mean():.2f}", f"{log.mean():.2f}"
+            lines.append(f"{ARMS[str(arm)].capitalize()}: accuracy {right}; log-probability {told}")
+        lines.append(ends_text(results))
+        if "closed_book" in results["arm"] and of_arm(results, "correct", "closed_book").mean() >= MOST_KNOWN:
+            lines.append("Many answers are known without documents: where they stand matters less than it could")
+        if twice := int(results["twice"].sum()):
+            lines.append(f"In {twice} contexts another document holds the answer too: its source cannot be told there")
+        return "\n".join(lines)
+
+
+def load_lookup(path: str | PathLike[str]) -> Found:
+    """Read what :meth:`Found.save` or ``posbias lookup`` wrote.
+
+    Parameters
+    ----------
+    path
+        A .nc file.
+
+    Raises
+    ------
+    ValueError
+        If it is no lookup, of another layout, or incomplete.
+    OSError
+        If it cannot be read.
+    """
+    results = netcdf.load_layout(check_path(path, ".nc"), LAYOUT, SCHEMA, "a lookup")
     if missing := [name for name in (*READ, *ATTRIBUTES) if name not in {*results, *results.attrs}]:
         raise errors.invalid(str(path), "a complete lookup", f"none of {', '.join(missing)}")
     if (task := str(results.attrs["task"])) not in TASKS:
         raise errors.invalid(f"{path}: task", f"one of {', '.join(TASKS)}", task)
     for name in SCORES:
         errors.finite_array(f"{path}: {name}", results[name].values, ndim=(3,))
-    return results
-
-
-# What it says
+    return Found(results)
 
 
 def title(results: xr.Dataset) -> str:
@@ -103,20 +225,3 @@ def ends_text(results: xr.Dataset) -> str:
         found[name] = (best, worst), f"By {name} places {apart} (p {p:.2g}): {said}"
     (one, first), (other, second) = found.values()
     return f"{first}. {second}{'' if one == other else ': the two do not name the same places'}."
-
-
-def summary_lines(results: xr.Dataset) -> Iterator[str]:
-    """Yield what was found: the verdict, scores by place, the other arms, and what to beware of."""
-    yield f"{title(results)}: {describe(results)}"
-    yield verdict(results)
-    for arm in results["arm"].values:
-        accuracy, log = (of_arm(results, score, str(arm)).mean(0) for score in SCORES)
-        right, told = (" ".join(f"{x:.2f}" for x in mean) for mean in (accuracy, log))
-        if arm == "closed_book":
-            right, told = f"{accuracy.mean():.2f}", f"{log.mean():.2f}"
-        yield f"{ARMS[str(arm)].capitalize()}: accuracy {right}; log-probability {told}"
-    yield ends_text(results)
-    if "closed_book" in results["arm"] and of_arm(results, "correct", "closed_book").mean() >= MOST_KNOWN:
-        yield "Many answers are known without documents: where they stand matters less than it could"
-    if twice := int(results["twice"].sum()):
-        yield f"In {twice} contexts another document holds the answer too: its source cannot be told there"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,9 @@ from torch import nn
 
 from posbias import errors
 from posbias.lookup.contexts import Ask, Context, make_contexts, row_contexts
-from posbias.lookup.file import LAYOUT, SCHEMA
 from posbias.lookup.prompts import Prompt, make_prompts, use_template
 from posbias.lookup.reader import open_reader
-from posbias.lookup.tasks import SCORES, TASKS, Task
+from posbias.lookup.tasks import LAYOUT, SCHEMA, SCORES, TASKS, Task
 from posbias.measure.corpus import Prompts
 from posbias.measure.progress import progress as told
 from posbias.measure.session import Session
@@ -57,7 +55,6 @@ def look_up(
     first = next(iter(placed.values()))[0]
     session.prompts = Prompts(np.array([first[0].ids]), 0, np.zeros(1, dtype=np.int64))
     session.place  # noqa: B018 - raises
-    name, changed = make_change(bias)
     texts = {
         name: np.array([[[getattr(p, name) for p in x] for x in arm] for arm in placed.values()])
         for name in ("text", "answer")
@@ -70,13 +67,13 @@ def look_up(
         "rows": "made up" if rows is None else "given",
         "form": "chat template" if use_template(session.tokenizer, task.form) else "plain text",
         "tokens": int(np.mean([len(prompt.ids) for context in placed["competing"] for prompt in context])),
-        "change": name,
+        "change": "none" if bias is None else json.dumps(bias),
         "prompts_sha256": hashlib.sha256(every.encode()).hexdigest(),
     }
     with told(1, "model", "loading", shown=progress) as bar:
         model = session.instrument.model
         bar.update()
-    with changed(model):
+    with nullcontext() if bias is None else added_biases(model, biases=bias):
         scores = score_prompts(model, placed, first[:2], shared=bias is None, progress=progress)
     return assemble(contexts, texts | scores, list(placed), provenance)
 
@@ -108,13 +105,6 @@ def place_prompts(session: Session, task: Task, rows: Sequence[Ask] | None) -> t
             except ValueError as error:
                 raise ValueError(f"{'context' if rows is None else 'row'} {k}: {error}") from None
     return contexts, placed
-
-
-def make_change(bias: Any) -> tuple[str, Callable[[nn.Module], AbstractContextManager[Any]]]:
-    """Return the name of the change to a model, and what gives the context in which it is changed."""
-    if bias is not None:
-        return json.dumps(bias), functools.partial(added_biases, biases=bias)
-    return "none", lambda model: nullcontext()
 
 
 def score_prompts(

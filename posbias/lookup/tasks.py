@@ -30,6 +30,9 @@ SCORES = {
 }
 """Name of a score, and what it is."""
 
+LAYOUT, SCHEMA = "posbias_retrieval", 2
+"""Name of the attribute that tells the file of a lookup, and the number of its layout."""
+
 
 @dataclass(frozen=True)
 class Task:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from posbias import errors
 from posbias.comparison.pairs import Comparison, compare
-from posbias.files import check_writable
+from posbias.files import check_output, check_path
 from posbias.rollout.labelled import Profile
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.axes import Axes
 
-    from posbias.lookup.found import Found
+    from posbias.lookup.file import Found
     from posbias.report.stats import Subject
 
 
@@ -172,7 +172,7 @@ class Measurement:
         from posbias.report.document import write_report
 
         tried = None if lookup is None else self._own_lookup(lookup)
-        file = check_writable(check_path(path, ".html"))
+        file = check_output(path, ".html", "path")
         return write_report(file, replace(self._subject(), lookup=tried))
 
     def save(self, path: str | PathLike[str]) -> Path:
@@ -263,20 +263,10 @@ def load(path: str | PathLike[str]) -> Measurement:
         If it cannot be read.
     """
     from posbias import netcdf
-    from posbias.lookup.file import LAYOUT
+    from posbias.lookup.tasks import LAYOUT
     from posbias.measure.results import read_results
 
     file = check_path(path, ".nc")
     if LAYOUT in netcdf.load(file).attrs:
         raise errors.invalid(str(file), "a measurement", "a lookup, which posbias.load_lookup and --lookup read")
     return Measurement(read_results(file))
-
-
-def check_path(path: str | PathLike[str], suffix: str) -> Path:
-    """Return a path to a file with this suffix, or raise ValueError."""
-    if not isinstance(path, str | PathLike):
-        raise errors.invalid("path", f"the name of a file that ends in {suffix}", repr(path))
-    file = Path(fspath(path))
-    if file.suffix != suffix:
-        raise errors.invalid("path", f"a file name that ends in {suffix}", file.name or repr(str(path)))
-    return file

@@ -18,7 +18,7 @@ from posbias.shipped import PREFIX
 
 if TYPE_CHECKING:
     from posbias.explain.explanation import Explanation
-    from posbias.lookup.found import Found
+    from posbias.lookup.file import Found
     from posbias.models import loading
 
 
@@ -99,7 +99,6 @@ class Model:
         *,
         answer: str | None = None,
         segments: str | Sequence[str] | None = "\n\n",
-        deletions: bool = True,
         progress: bool | None = None,
         **settings: Any,
     ) -> Explanation:
@@ -115,8 +114,6 @@ class Model:
             the probability of the likeliest next token.
         segments
             A separator; or texts that occur in the prompt, in their order; None for one segment.
-        deletions
-            Whether segments are deleted.
         progress
             As in :meth:`measure`.
         settings
@@ -135,16 +132,16 @@ class Model:
         check_names("explain", settings)
         asked = {"quantities": ALWAYS if row_of(self.config) else ALONE, **settings}
         with self._running(asked, progress) as (chosen, shown):
-            return explain(chosen, text, answer=answer, segments=segments, deletions=deletions, progress=shown)
+            return explain(chosen, text, answer=answer, segments=segments, progress=shown)
 
-    def preview_explain(self, text: Any, *, deletions: bool = True, **asked: Any) -> str:
+    def preview_explain(self, text: Any, **asked: Any) -> str:
         """Return the segments of a prompt and what would be read, for the same arguments; no weights are read."""
         from posbias.explain.measure import preview
 
         how = {"answer": asked.pop("answer", None), "segments": asked.pop("segments", "\n\n")}
         check_names("explain", asked)
         with self._running({"quantities": ALONE, **asked}, False) as (chosen, _):
-            return preview(chosen, text, **how, deletions=deletions)
+            return preview(chosen, text, **how)
 
     def lookup(
         self,
@@ -194,7 +191,7 @@ class Model:
         OSError
             If a file or the hub cannot be read.
         """
-        from posbias.lookup.found import Found
+        from posbias.lookup.file import Found
         from posbias.lookup.run import look_up
 
         own: dict[str, Any] = {"prompts": prompts, "places": places, "arms": arms, "form": form}

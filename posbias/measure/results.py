@@ -122,9 +122,9 @@ def read_results(path: Path | str) -> xr.Dataset:
 def check_sizes(path: Path, results: xr.Dataset) -> None:
     """Raise unless the numbers of prompts and tokens that a file names are those that it has, and it has layers."""
     for name, dimension in (("length", "position"), ("prompts", "prompt")):
-        number = netcdf.integer_attribute(path, results.attrs, name)
-        there = results.sizes.get(dimension, number)
-        if number is None or number < 1 or number != there:
+        number = results.attrs.get(name)
+        there = results.sizes.get(dimension)
+        if not isinstance(number, int | np.integer) or number < 1 or there not in (None, number):
             raise errors.invalid(f"{path}: {name}", f"{there}, which the file has" if there else "1 or more", number)
     empty = [name for name in ("layer", "head") if results.sizes.get(name) == 0]
     if empty:

@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 def train(
     names: Annotated[list[str], typer.Argument(help="Names of reference models, such as bloom-12, or 'all'.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to, a folder in it for each model.")],
-    seed: Annotated[int, typer.Option(help="Random seed of the weights and the batches.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed of the weights and the batches.")] = 0,
     steps: Annotated[
         int | None,
         typer.Option(help="Number of optimizer steps; 0 writes the untrained model. By default the model's own."),
@@ -41,7 +41,6 @@ def train(
 
     Models that are there are kept, and training that was stopped goes on.
     """
-    errors.seed("seed", seed)
     wanted = _steps(snapshots)
     rows = [reference(name) for name in (REFERENCES if names == ["all"] else names)]
     if steps is not None:

@@ -138,7 +138,7 @@ MEASUREMENTS = [
             "cut.nc": ("an intact netCDF file",),
             "plain.nc": (),
             "foreign.nc": ("no layout number",),
-            "schema-text.nc": ("posbias_schema", "an integer", "'one'"),
+            "schema-text.nc": ("layout 1", "layout one"),
             "schema-2.nc": ("layout 1", "layout 2"),
             "bare.nc": ("a complete measurement",),
         }.items()
@@ -300,7 +300,7 @@ DESIGNS = [
             f"{DEPTH} {LAYERS}": ("--length", "a number, or --measured"),
             f"{DEPTH} --lambda 0.2 {LENGTH}": ("--heads", "a number, or --measured"),
             f"{LAYERS} {LENGTH}": ("--depth", "a number, or --measured"),
-            f"{DEPTH} --heads 2 {LENGTH}": ("--lambda", "numbers with commas between", "None"),
+            f"{DEPTH} --heads 2 {LENGTH}": ("--lambda", "a number, or --measured"),
         },
     ),
     *rows(

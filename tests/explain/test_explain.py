@@ -13,10 +13,10 @@ from parsed import Parsed
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_seed
 
 import posbias
+from posbias.explain.explanation import answer
 from posbias.explain.measure import LEAST
 from posbias.explain.page import segment_figure
 from posbias.explain.prompt import tokenise, without_label
-from posbias.explain.words import answer
 from posbias.lookup.reader import Reader as CacheReader
 from posbias.lookup.reader import open_reader
 from posbias.predict import predict
@@ -127,18 +127,17 @@ def test_the_page_and_the_command(place, tmp_path, capsys):
     assert page.seen.count("span") == 1 + 25 + 2  # <, b and > are a token each, in place of one
     code, _, err = status(capsys, words)
     assert code == 2 and "--overwrite" in err
-    code, out, err = status(capsys, [*words, "--overwrite", "--no-deletions"])
-    assert code == 0 and "no deletion was tried" in out, err
-    said = Parsed((tmp_path / "p.html").read_text()).text
-    assert "nan" not in said
+    code, out, err = status(capsys, [*words, "--overwrite", "--segments", ""])
+    assert code == 0 and "depends most" not in out, err
+    assert "nan" not in Parsed((tmp_path / "p.html").read_text()).text
 
 
 def test_an_answer_without_the_space_that_the_prompt_needs_is_told(tmp_path):
     """Of a byte-level tokenizer, for which a word behind a space is another token."""
     model, page = posbias.open("reference/bloom-8"), tmp_path / "p.html"
     prompt = "The function returns the number of items in the list.\n\nThe method returns"
-    word = model.explain(prompt, answer=" it", deletions=False).own_answer.split()[0]
-    found = {x: model.explain(prompt, answer=x, deletions=False) for x in (f" {word}", word, "zebra")}
+    word = model.explain(prompt, answer=" it").own_answer.split()[0]
+    found = {x: model.explain(prompt, answer=x) for x in (f" {word}", word, "zebra")}
     assert [(x.is_own, x.is_spaced) for x in found.values()] == [(True, False), (False, True), (False, False)]
     told = ["but for a space in front: add it to --answer" in repr(x) for x in found.values()]
     assert told == [False, True, False] and "but for a space" in found[word].report(page).read_text()
@@ -166,7 +165,7 @@ def test_what_the_model_itself_answers_is_said(place, tmp_path, capsys, monkeypa
     assert "which begins with the answer that is explained" in repr(own)
     words = likeliest.split()
     other = next(word for word in WORDS if word not in words)
-    begun = explained(place, deletions=False, answer=f"{words[0]} {other}")
+    begun = explained(place, answer=f"{words[0]} {other}")
     assert not begun.is_own and ", not the answer that is explained" in repr(begun), "its first token is not enough"
     (tmp_path / "p.txt").write_text(TEXT)
     words = ["explain", str(place / "llama"), "-p", str(tmp_path / "p.txt"), "-o", str(tmp_path / "p.html")]
@@ -179,7 +178,7 @@ def test_what_the_model_itself_answers_is_said(place, tmp_path, capsys, monkeypa
 def test_a_page_that_cannot_be_written_leaves_the_old_one(place, tmp_path, monkeypatch):
     file = tmp_path / "p.html"
     file.write_text("old")
-    found = explained(place, deletions=False)
+    found = explained(place)
     monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         found.report(file)
@@ -193,8 +192,7 @@ def test_a_dry_run_lists_the_segments_and_loads_nothing(place, tmp_path, capsys,
     code, out, err = status(capsys, words)
     assert code == 0 and re.findall(r"^segment \d: (\d+) tokens", out, re.M) == ["9", "5", "7", "4"], err
     assert "a gradient of 26 tokens, contributions, 4 deletions" in out
-    code, out, _ = status(capsys, [*words, "--no-deletions"])
-    assert code == 0 and out.rstrip().endswith("contributions") and [*tmp_path.iterdir()] == [tmp_path / "p.txt"]
+    assert [*tmp_path.iterdir()] == [tmp_path / "p.txt"]
     (tmp_path / "p.txt").write_text("\t".join(PARTS[:2]))
     code, out, err = status(capsys, [*words, "--segments", r"\t"])
     assert code == 0 and "behind 2 segments" in out, err
@@ -221,7 +219,7 @@ def test_each_column_stands_under_its_name(place, tmp_path):
 
 
 def test_the_strongest_token_is_shaded_most_and_others_by_the_root_of_their_share(place, tmp_path):
-    found = explained(place, deletions=False)
+    found = explained(place)
     page, share = found.report(tmp_path / "p.html").read_text(), found.tokens["share"]
     shades = [float(x) for x in re.findall(r"<span style=\"background: rgb\(230 120 0 / ([\d.]+)\)", page)]
     assert max(shades) == 0.85 and np.allclose(shades, 0.85 * (share / share.max()) ** 0.5, atol=6e-3)
@@ -252,9 +250,6 @@ def test_tables(place):
     assert len(found.tokens) == N and len(found.segments) == 4
     one = explained(place, segments=None)
     assert one.segments["removed"].isna().all() and len(one.segments) == 1
-    bare = explained(place, deletions=False)
-    assert bare.segments["removed"].isna().all()
-    assert np.allclose(bare.segments["share"], explained(place).segments["share"])
 
 
 def test_documents_are_segments_by_their_headings_and_messages_go_through_the_template(place, tmp_path, capsys):

@@ -27,7 +27,7 @@ CASES = [
     (["lookup", "reference/bloom-8", "-o", "m.nc", "--places", "1"], "places: expected an integer of at least 2"),
     (["explain", "reference/bloom-8", "-o", "e.html", "-p", "empty.txt"], "text: expected a text, messages"),
     (["measure", "-o", "begun.nc", *MEASURE[3:]], "begun.nc.partial: expected no partial sums"),
-    (["design", "-o", "m.yaml", "--depth", "0"], "depth: expected an integer of at least 1"),
+    (["design", "-o", "m.yaml", "--depth", "3"], "--heads: expected a number, or --measured"),
 ]
 
 
@@ -54,7 +54,7 @@ def test_the_doors_have_the_same_words_and_defaults():
     from inspect import signature
 
     import posbias
-    from posbias.cli.measure_commands import measure
+    from posbias.cli.model_commands import measure
     from posbias.measure.corpus import Corpus
     from posbias.measure.model import Model, choose_settings
     from posbias.settings import Opening, Settings, settings_of

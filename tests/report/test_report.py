@@ -13,13 +13,11 @@ from parsed import Parsed
 
 import posbias
 from posbias import cli
-from posbias.cli import report_commands
 from posbias.measure.measurement import Measurement
 from posbias.predict import PREDICTORS
 from posbias.report import document, figures, page, stats, tables, text
 from posbias.report.stats import BLIND, Evidence
 from posbias.rollout.profiles import mean_position
-from posbias.settings import DEFAULT
 from studies.ladder import scores
 from studies.making import summarise
 
@@ -523,13 +521,18 @@ def test_a_token_whose_state_is_out_of_line_is_said_to_take_lambda_with_it(measu
     assert "over 10 times" in words and "at most 178 times" in words and "gets 50% of the attention" in words
 
 
-def test_a_report_measures_the_ladder_on_few_prompts():
-    asked = report_commands.complete_settings({"length": 20})
-    assert (asked["prompts"], asked["length"], asked["ladder_prompts"]) == (200, 20, 32)
-    assert asked["quantities"] == (*DEFAULT, "contributions", "ladder")
-    assert "quantities" not in report_commands.complete_settings({"prompts": 1}), (
-        "one prompt has none to exchange layers with"
-    )
+@pytest.mark.parametrize(("given", "ladder"), [("20", True), ("1", False)])
+def test_a_report_measures_the_ladder_on_few_prompts(tmp_path, monkeypatch, given, ladder):
+    """Of one prompt there is none: it has no other to exchange layers with."""
+    asked = []
+    monkeypatch.setattr("posbias.measure.run.estimate", lambda settings: asked.append(settings) or "said")
+    words = ["report", "reference/bloom-8", "-o", str(tmp_path / "r.html"), "--dry-run", "-N", given]
+    with pytest.raises(SystemExit, match="^0$"):
+        cli.main(words)
+    (settings,) = asked
+    assert (settings.prompts, settings.length) == (int(given), 256)
+    assert ("ladder" in settings.quantities) == ladder
+    assert not ladder or settings.ladder_prompts == 32 and "contributions" in settings.quantities
 
 
 def test_the_book_has_a_report_of_its_own(measured, tmp_path, monkeypatch):

@@ -1,0 +1,220 @@
+"""Commands on a model: ``posbias measure``, ``report`` (on a file, too), ``explain`` and ``lookup``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from posbias import errors
+from posbias.cli.options import MODEL, Replace, group, kept_until_done, with_options
+from posbias.files import check_output, check_partial
+from posbias.lookup.contexts import read_rows
+from posbias.lookup.tasks import Task
+from posbias.measure.biases import HELP, read_bias
+from posbias.measure.corpus import Corpus
+from posbias.settings import REPORTED, UNLESS_GIVEN, Opening, Settings
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    app.command("measure", short_help="Measure λ, attention and influence of a model.")(measure)
+    app.command("report", short_help="Write one page about a measurement or a model.")(report)
+    app.command("explain", short_help="Explain one prompt: what its parts do.")(explain)
+    app.command("lookup", short_help="Ask a model for what stands at each place.")(lookup)
+
+
+@with_options(opening=group(Opening), measuring=group(Corpus, Settings, **UNLESS_GIVEN))
+def measure(
+    model: MODEL,
+    output: Annotated[Path, typer.Option("--output", "-o", help="netCDF file to write (.nc).")],
+    bias: Annotated[str, typer.Option(help=HELP)] = "none",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what it would take in memory, disk and time, from one prompt.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the partial sums of a run that was ended, if there are some.")
+    ] = False,
+    overwrite: Replace = False,
+    *,
+    opening: dict[str, Any],
+    measuring: dict[str, Any],
+) -> None:
+    """Measure λ, content logits, attention and input-token influence of a model on a corpus."""
+    from posbias.measure.model import choose_settings, open
+    from posbias.models.opening import check_model
+
+    check_model(model)
+    settings = choose_settings(None, measuring)
+    added = read_bias(bias)
+    check_output(output, overwrite=overwrite)
+    partial = check_partial(output, resume=resume)
+    settings = replace(settings, source=open(model, **opening).source)
+    from posbias.measure import run
+    from posbias.measure.measurement import Measurement
+    from posbias.measure.results import write_results
+
+    if dry_run:
+        return _show_estimate(settings)
+    with kept_until_done(partial):
+        results = run.measure(settings, partial=partial, progress=True, bias=added)
+        write_results(output, results)
+        asked = str(results.attrs["quantities"]).split(",")
+        left = run.note_matrices(asked, settings.length, settings.kernel_size)
+        typer.echo("\n".join([f"{output}: {Measurement(results)!r}", *left]))
+
+
+def _show_estimate(settings: Settings) -> None:
+    """Print what a measurement would take, from one prompt."""
+    from posbias.measure.progress import progress
+    from posbias.measure.run import estimate
+
+    with progress(1, "prompt", "measuring"):
+        said = estimate(settings)
+    typer.echo(said)
+
+
+def report(
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL_OR_FILE",
+            help="File of posbias measure (.nc); or a model to measure: directory, GGUF file, id on the hub, or "
+            "reference/NAME. What is not said here, posbias measure takes.",
+        ),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write (.html).")],
+    lookup: Annotated[
+        Path | None, typer.Option(help="File of posbias lookup on the same model (.nc): where a passage is found best.")
+    ] = None,
+    keep: Annotated[Path | None, typer.Option(help="Of a model: also keep the measurement, as a file (.nc).")] = None,
+    dataset: Annotated[
+        str | None, typer.Option("--dataset", "-d", help="Of a model: as for posbias measure; builtin unless given.")
+    ] = None,
+    prompts: Annotated[int | None, typer.Option("--prompts", "-N", help="Of a model: number of prompts; 200.")] = None,
+    length: Annotated[int | None, typer.Option("--length", "-n", help="Of a model: tokens in each; 256.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Of a model: print memory, disk and time, from one prompt.")
+    ] = False,
+    overwrite: Replace = False,
+) -> None:
+    """Answer in one page: what its prompts' tenths receive, is the middle lost, what predicts it; with figures."""
+    is_file = subject.endswith(".nc") and not Path(subject).is_dir()
+    check_output(output, ".html", overwrite=overwrite or dry_run)
+    asked: dict[str, Any] = {"dataset": dataset, "prompts": prompts, "length": length}
+    asked = {name: value for name, value in asked.items() if value is not None}
+    if is_file and (given := [*asked, *["dry_run"] * dry_run, *["keep"] * (keep is not None)]):
+        raise errors.invalid(given[0], "a model to measure", f"the file {subject}, measured already")
+    if keep is not None:
+        check_output(keep, field="keep", overwrite=overwrite or dry_run)
+    import posbias
+    from posbias.measure.measurement import load
+
+    tried = None if lookup is None else posbias.load_lookup(lookup)
+    if prompts != 1:  # which climbs no ladder
+        asked = REPORTED | asked
+    if dry_run:
+        with posbias.open(subject)._running(asked, False) as (settings, _):
+            return _show_estimate(settings)
+    measured = load(subject) if is_file else posbias.open(subject).measure(**asked)
+    if keep is not None:
+        typer.echo(f"{measured.save(keep)}: {measured.prompts} prompts of {measured.length} tokens")
+    path = measured.report(output, lookup=tried)
+    typer.echo(f"{path}: {path.stat().st_size / 1024:.0f} KiB, {measured.described}")
+
+
+@with_options(opening=group(Opening), measuring=group(Settings, door="explain", attention=None))
+def explain(
+    model: MODEL,
+    prompt: Annotated[Path, typer.Option("--prompt", "-p", help="Text; or .json: messages, or a row as of lookup.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("explained.html"),
+    answer: Annotated[
+        str | None, typer.Option(help="What follows the prompt; the likeliest next token unless given.")
+    ] = None,
+    segments: Annotated[
+        str, typer.Option(help=r"Separator of the prompt's segments, \n for a line break; empty for one segment.")
+    ] = r"\n\n",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the segments; no weights are read.")] = False,
+    overwrite: Replace = False,
+    *,
+    opening: dict[str, Any],
+    measuring: dict[str, Any],
+) -> None:
+    """Explain one prompt: what deleting each part changes, beside its influence and contributions."""
+    from posbias.explain.prompt import check_asked
+    from posbias.models.opening import check_model
+
+    check_model(model)
+    if not dry_run:
+        check_output(output, ".html", overwrite=overwrite)
+    try:
+        text: Any = prompt.read_text(encoding="utf-8").removesuffix("\n")
+        text = json.loads(text) if prompt.suffix == ".json" else text
+    except ValueError as error:
+        raise errors.invalid(f"prompt {prompt}", "text in UTF-8, JSON of .json", errors.short(error)) from None
+    check_asked(text, answer)
+    import posbias
+    from posbias.measure.progress import progress
+
+    asked = {name: value for name, value in measuring.items() if value is not None}
+    asked |= {"answer": answer, "segments": segments.replace(r"\n", "\n").replace(r"\t", "\t") or None}
+    with progress(1, "model", "opening"):
+        opened = posbias.open(model, **opening)
+    if dry_run:
+        with progress(1, "prompt", "writing"):
+            preview = opened.preview_explain(text, **asked)
+        typer.echo(preview)
+    else:
+        found = opened.explain(text, **asked, progress=True)
+        typer.echo(f"{found!r}\n{found.report(output)}: page")
+
+
+@with_options(opening=group(Opening), asked=group(Task), asking=group(Settings, door="lookup", prompts=None))
+def lookup(
+    model: MODEL,
+    rows: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[ROWS]",
+            help="Documents, question, answer, and its first words as begin: .jsonl, .csv or .parquet.",
+        ),
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="netCDF file to write.")] = Path("lookup.nc"),
+    figure: Annotated[
+        Path | None, typer.Option(help="Also draw right answers by place, with intervals: .png or .svg.")
+    ] = None,
+    task: Annotated[str, typer.Option("--task", "-t", help="documents; kv: a key's value.")] = "documents",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the first prompt; no weights are read.")] = False,
+    overwrite: Replace = False,
+    *,
+    opening: dict[str, Any],
+    asked: dict[str, Any],
+    asking: dict[str, Any],
+) -> None:
+    """Ask a model for what stands at each place of its prompt: scores by place, and whether the middle is lost."""
+    from posbias.models.opening import check_model
+
+    if not dry_run:
+        check_output(output, overwrite=overwrite)
+        if figure is not None:
+            check_output(figure, (".png", ".svg"), "figure", overwrite=overwrite)
+    Task(task, **asked).check_given(rows, asking["prompts"])  # before anything heavy is loaded
+    check_model(model)
+    named = {"task": task, "rows": None if rows is None else read_rows(rows), **asked, **asking}
+    import posbias
+    from posbias.measure.progress import progress
+
+    with progress(1, "model", "opening"):
+        opened = posbias.open(model, **opening)
+    if dry_run:
+        with progress(1, "step", "writing prompts"):
+            preview = opened.preview_lookup(**named)
+        typer.echo(preview)
+        return
+    found = opened.lookup(**named, progress=True)
+    typer.echo(f"{found.save(output)}: {found!r}")
+    if figure is not None:
+        typer.echo(f"{found.figure(figure)}: figure")
