@@ -31,6 +31,7 @@ from posbias.rollout.order import stochastic_monotonicity
 from posbias.settings import KERNEL_SIZE, Settings
 from posbias.shipped import PREFIX, reference_names
 from studies import checkpoint, results
+from studies.biased import Biased
 from studies.sizes import Sized
 
 REFERENCES = (
@@ -191,7 +192,7 @@ def _entries(name: str, part: Part, asked: argparse.Namespace) -> Iterator[Entry
     if "{model}" not in part.entry:
         words = [word for model in models for word in ("--only", model)]
         own = asked.trained is None
-        sources = [_source(part, model) if own else Source(str(asked.trained / model)) for model in models]
+        sources = [_source(part, model) if own else Biased(str(asked.trained / model)) for model in models]
         yield part.entry.format(part=name), sources, [*words, *text], {}
         return
     for model in models:
@@ -203,7 +204,7 @@ def _entries(name: str, part: Part, asked: argparse.Namespace) -> Iterator[Entry
         for step in steps:
             training = training_of(asked.trained / model, step)
             stem = f"{model}.seed-{training['training_seed']}" if part.seeds else model
-            source = Source(str((asked.trained / model / step).resolve()))
+            source = Biased(str((asked.trained / model / step).resolve()))
             yield part.entry.format(model=stem, part=step or name), [source], words, training if part.seeds else {}
 
 

@@ -11,10 +11,9 @@ from typing import Any
 import torch
 from transformers import AutoConfig
 
-from posbias.models.biases import attach_biases
-from posbias.models.description import NO_ROTATION
 from posbias.models.families import causal_class, family_of
-from posbias.models.loading import Source, config_digest, last_part
+from posbias.models.loading import config_digest, last_part
+from studies.biased import NO_ROTATION, Biased, attach_biases
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ BODIES = {name: size for name, size in _EVERY.items() if "12x256" in name}
 
 
 @dataclass(frozen=True)
-class Untrained(Source):
+class Untrained(Biased):
     """Name an untrained network: a directory with a config.json, of which nothing else is read.
 
     Weights are drawn as transformers draws them for the family, for some (Pythia, MPT) not as their authors did;

@@ -3,8 +3,9 @@
 import torch
 from measuring import N, make, prompts, settings
 
-from posbias.models.biases import attach_biases
-from posbias.models.families import family_of
+from posbias.models.biases import bias_hooks, fitting_biases
+from posbias.models.families import family_of, text_config
+from posbias.models.hooks import attach
 
 FOUR = [
     {"kind": "flat", "tau": 1.5},
@@ -30,9 +31,11 @@ def by_layer(name):
 
 
 def biased(name, description=None, **options):
-    """Return a tiny model with biases attached."""
-    model = make(name, position_bias=described(name) if description is None else description, **options)
-    attach_biases(model)
+    """Return a tiny model to which biases are added for good."""
+    model = make(name, **options)
+    biases = fitting_biases(text_config(model.config), described(name) if description is None else description)
+    for attention, hook in bias_hooks(model, biases):
+        attach(attention, hook)
     return model
 
 

@@ -16,7 +16,7 @@ from posbias.measure.corpus import Corpus
 from posbias.measure.results import read_results, write_results
 from posbias.measure.run import measure
 from posbias.measure.session import Session
-from posbias.models.description import description_text
+from posbias.models.biases import description_text
 from posbias.models.loading import Source
 from posbias.predict import predict
 from posbias.rollout.influence import influence_profile

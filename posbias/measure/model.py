@@ -235,8 +235,6 @@ class Model:
             yield chosen, sys.stderr.isatty() if progress is None else bool(progress)
 
     def __repr__(self) -> str:
-        from posbias.measure.results import position_words
-        from posbias.models.description import position_kind
         from posbias.models.families import longest_of, row_of
         from posbias.models.loading import InMemory
 
@@ -246,9 +244,9 @@ class Model:
         if family is None:
             shape = f"no row for this family, so that influence alone can be measured, {longest}"
         else:
-            how = position_words(position_kind(family.position_of(self.config), self.config))
+            how = family.position_of(self.config).replace("alibi", "ALiBi")
             T, H = self.config.num_hidden_layers, self.config.num_attention_heads
-            shape = f"{T} layers × {H} heads, {how}, {longest}"
+            shape = f"{T} layers × {H} heads, {how} positions, {longest}"
         how, name = "weights are read by .measure()", self.source.model
         if isinstance(self.source, InMemory):
             how, name = "weights as they are when .measure() is called", self.source.name()

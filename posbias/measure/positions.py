@@ -11,10 +11,7 @@ from jaxtyping import Float, Int
 
 from posbias.measure.instrument import Instrument
 from posbias.models.attention import Reading
-from posbias.models.biases import given_biases
-from posbias.models.description import position_kind
 from posbias.models.families import text_config, window
-from posbias.rollout.position_bias import AlibiBias, describe
 
 BLOCK = 1 << 22
 """Pairs of a mask that are looked at together."""
@@ -24,17 +21,13 @@ BLOCK = 1 << 22
 class Positions:
     """Hold what a model does with positions, layer by layer."""
 
-    kind: str
-    """``alibi``, ``rotary`` or ``learned``; ``given`` where position biases are given in their place, ``rotary and
-    given`` or ``learned and given`` where they are given beside them; ``none`` where rotation is switched off."""
     scale: Float[np.ndarray, "T"]
     """What q·k is multiplied by."""
     slopes: Float[np.ndarray, "T H"]
     """Logits lost per token of distance as the softmax sees them, 0 without ALiBi; where the bias is rounded, the mean
-    slope of the last row. Of given biases those that are ALiBi."""
+    slope of the last row."""
     bias: Float[np.ndarray, "H n"]
-    """The last query's bias against the bias of the query itself: what slopes summarise. The same in every layer, or
-    that of the first layer where given biases differ between layers."""
+    """The last query's bias against the bias of the query itself, in the first layer: what slopes summarise."""
     window: Int[np.ndarray, "T"]
     """Tokens that a query may see, itself included, by the model's configuration; 0 if all of its past."""
     reach: Int[np.ndarray, "T"]
@@ -47,7 +40,6 @@ def read_positions(instrument: Instrument, n: int) -> Positions:
     """Return the positional parameters of a model for sequences of n tokens, by one forward pass."""
     T, H = instrument.T, instrument.H
     config: Any = text_config(instrument.model.config)
-    biases, digits = given_biases(config), torch.finfo(instrument.embeddings(torch.zeros(1, 1).long()).dtype).eps
     slopes, bias, reach = np.zeros((T, H)), np.zeros((H, n)), np.full(T, n)
     sinks: list[np.ndarray] = []
     rows = max(1, BLOCK // n)
@@ -63,27 +55,16 @@ def read_positions(instrument: Instrument, n: int) -> Positions:
             back = torch.arange(start, queries.stop)[:, None] - torch.arange(queries.stop)
             if not torch.equal(shown.cpu(), (back >= 0) & (back < int(reach[t]))):
                 raise RuntimeError(f"expected a causal mask or a sliding window in layer {t}, received another")
-        added = reading.added(last)
-        row = np.zeros((H, n)) if added is None else added.expand(H, 1, n)[:, 0].double().cpu().numpy()
-        row = np.where(np.arange(n) >= n - reach[t], row - row[:, -1:], 0.0)
-        if biases is None:
-            if added is not None:
-                bias[:], slopes[t] = row, -row[:, n - reach[t]] / max(reach[t] - 1, 1)
+        if (added := reading.added(last)) is None:
             return
-        given = biases[min(t, len(biases) - 1)]
-        for seen, one in zip(row[:, n - reach[t] :], given, strict=True):
-            z = one.logits(n)[-1, n - reach[t] :]
-            if np.abs(seen - (z - z[-1])).max() > 4 * digits * (1 + np.abs(z).max()):  # rounded in the number format
-                raise RuntimeError(f"expected the position bias {describe(one)} in layer {t}, received another")
-        slopes[t] = [b.slope if isinstance(b, AlibiBias) else 0.0 for b in given]
+        row = added.expand(H, 1, n)[:, 0].double().cpu().numpy()
+        row = np.where(np.arange(n) >= n - reach[t], row - row[:, -1:], 0.0)
+        slopes[t] = -row[:, n - reach[t]] / max(reach[t] - 1, 1)
         if t == 0:
             bias[:] = row
 
     instrument.forward(torch.zeros(1, n, dtype=torch.long), observe)
-    if biases is None and (slopes != slopes[0]).any():
-        raise RuntimeError("expected the same position bias in every layer, received several")
     return Positions(
-        kind=position_kind(instrument.family.position_of(config), config),
         scale=np.array([instrument.family.scale(attention) for attention in instrument.attentions]),
         slopes=slopes,
         bias=bias,

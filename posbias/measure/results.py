@@ -132,13 +132,13 @@ def check_sizes(path: Path, results: xr.Dataset) -> None:
     if not np.isfinite(results.get("slopes", 0.0)).all():
         raise errors.invalid(f"{path}: slopes", "finite numbers", "a NaN or Inf")
     try:
-        described_biases(results), described_biases(results, "added_bias")
+        described_biases(results, "added_bias")
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
 
 def described_biases(results: xr.Dataset, name: str = "position_bias") -> Biases | None:
-    """Return the position biases that a measured model was given, None if it was given none."""
+    """Return position biases that a measured model was given (a study's network), or that were added; None if none."""
     text = results.attrs.get(name)
     if text is None:
         return None
@@ -148,16 +148,3 @@ def described_biases(results: xr.Dataset, name: str = "position_bias") -> Biases
         raise errors.invalid(name, "a description in JSON", str(text)[:60]) from None
     sizes = results["slopes"].sizes if "slopes" in results else results.sizes
     return layered_biases(description, sizes["layer"], sizes.get("head"), name)
-
-
-def position_words(kind: str) -> str:
-    """Return the attribute ``position`` of a file in words.
-
-    >>> position_words("alibi"), position_words("given"), position_words("rotary and given")
-    ('ALiBi positions', 'given position biases', 'rotary positions and given position biases')
-    """
-    if kind == "none":
-        return "no positions"
-    own = kind.removesuffix("given").removesuffix(" and ")
-    parts = [f"{own.replace('alibi', 'ALiBi')} positions"] if own else []
-    return " and ".join([*parts, *(["given position biases"] if kind.endswith("given") else [])])

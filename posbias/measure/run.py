@@ -24,9 +24,7 @@ from posbias.measure.progress import progress as told
 from posbias.measure.results import make_results
 from posbias.measure.session import Session
 from posbias.measure.traces import Traces
-from posbias.models.biases import added_biases, fitting_biases
-from posbias.models.description import description_text
-from posbias.models.families import family_of
+from posbias.models.biases import added_biases, description_text, fitting_biases
 from posbias.models.weights import is_out_of_memory, memory_available, out_of_memory
 from posbias.settings import MATRICES, Settings
 
@@ -48,8 +46,6 @@ def measure(
     session = subject if isinstance(subject, Session) else Session(subject)
     settings = session.settings
     session.check()
-    if bias is not None:
-        family_of(session.config)  # raises where there is no row
     added = None if bias is None else fitting_biases(session.config, bias)
     with told(settings.prompts, "prompts", "cutting", shown=progress) as bar:
         bar.update(len(session.ids))
@@ -63,10 +59,7 @@ def measure(
             provenance["self_check"] = session.self_check
             instrument = session.instrument
             bar.update()
-        positions = None
-        if session.family is not None:
-            positions = read_positions(instrument, settings.length)
-            provenance["position"] = positions.kind
+        positions = None if session.family is None else read_positions(instrument, settings.length)
         with nullcontext() if added is None else added_biases(instrument.model, added):
             try:
                 traces = Traces(session)

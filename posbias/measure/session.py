@@ -22,8 +22,6 @@ from posbias.measure.check import check_instrument
 from posbias.measure.corpus import Prompts, make_prompts
 from posbias.measure.instrument import Instrument
 from posbias.measure.plain import PlainInstrument
-from posbias.models.biases import given_biases
-from posbias.models.description import description_text
 from posbias.models.families import Family, content_form, family_of, row_of
 from posbias.models.loading import DTYPES, InMemory, check_attention, check_fits, last_part, special_tokens
 from posbias.models.opening import Vocabulary
@@ -175,7 +173,7 @@ class Session:
     def provenance(self) -> dict[str, Any]:
         """Return where the numbers come from: the settings that files keep, as they were resolved, and the model."""
         settings, config = self.settings, self.config
-        source, biases = settings.source, given_biases(config)
+        source = settings.source
         kept = {name: getattr(settings, name) for name, one in settings_of(Settings).items() if one.metadata["kept"]}
         if "ladder" not in self.quantities:
             del kept["ladder_prompts"]
@@ -195,8 +193,7 @@ class Session:
             "quantities": ",".join(self.quantities),
             "attention": self.attention,
             **({} if self.family is None else self.of_row()),
-            **({} if biases is None else {"position_bias": description_text(biases)}),
-            **({} if (rounded := source.quantisation()) is None else {"quantisation": rounded}),
+            **source.about(),
             **versions("torch", "transformers"),
         }
 
@@ -205,4 +202,5 @@ class Session:
         config = self.config
         sizes = (getattr(config, name, None) for name in ("qk_head_dim", "head_dim"))  # DeepSeek's head_dim is a part
         head_dim = next(filter(None, sizes), None) or config.hidden_size // config.num_attention_heads
-        return {"head_dim": head_dim, "content_form": content_form(config)}
+        position = family_of(config).position_of(config)
+        return {"head_dim": head_dim, "content_form": content_form(config), "position": position}

@@ -1,10 +1,9 @@
-"""Position biases that a network is given, or that are added to a finished one while it works.
+"""Position biases that are added to a finished model while it works.
 
-The logits of a configuration's ``position_bias`` (:mod:`posbias.models.description`) take the place of the family's own
-ALiBi, or go into the mask, which every other family adds to its logits. What is *added* stays beside a finished model's
-own positions until a block ends. Nothing of a forward pass is copied: hooks hand other arguments to the attention
-modules, with eager attention and with fused attention alike. Fused attention then has a mask, so that kernels for
-causal attention without one are not taken. No weight changes.
+A bias is beside the model's own positions until a block ends. Nothing of a forward pass is copied: hooks hand other
+arguments to the attention modules, with eager attention and with fused attention alike. BLOOM and MPT are given logits
+in their ALiBi, every other family in the mask. Fused attention then has a mask, so that kernels for causal attention
+without one are not taken. No weight changes.
 
 A bias is defined for keys up to the query. Whatever it says, a mask hides what it hid. Positions count from the first
 token of a prompt, so that prompts may be padded on the right and not on the left. Tokens that a cache holds count; a
@@ -14,6 +13,7 @@ rounding.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -23,36 +23,47 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from posbias import errors
-from posbias.models.description import FIELD, biases_of
 from posbias.models.families import family_of, layer_number, text_config, window
-from posbias.models.hooks import Before, attach, hooked
-from posbias.rollout.position_bias import Biases, PositionBias
+from posbias.models.hooks import Before, hooked
+from posbias.rollout.position_bias import Biases, PositionBias, describe, layered_biases
 
 Arguments = dict[str, Any]
 
-ADDED = "bias"
-"""What an added bias is called in messages."""
+FIELD = "bias"
+"""What a bias is called in messages."""
 
-Input = Callable[[Arguments, Tensor, bool], Arguments]
-"""Returns the arguments of an attention module that change: these, logits (H, queries, keys) that are 0 at keys after
-their query, and whether they are added to what the arguments carry, or take its place."""
+Input = Callable[[Arguments, Tensor], Arguments]
+"""Returns the arguments of an attention module that change, of these and logits (H, queries, keys) that are 0 at keys
+after their query."""
 
 
-def _as_alibi(arguments: Arguments, logits: Tensor, adds: bool) -> Arguments:
-    """Put logits in the place of BLOOM's ALiBi, (B·H, queries, keys), or add them to it."""
+def description_text(biases: Biases) -> str:
+    """Return a description as one line of JSON, as short as it can be: one bias, those of heads, or of layers.
+
+    >>> from posbias.rollout.position_bias import LogBias
+    >>> description_text(((LogBias(1.0), LogBias(1.0)),))
+    '{"kind": "log", "alpha": 1.0}'
+    """
+    rows = biases[:1] if len(set(biases)) == 1 else biases
+    short = [describe(row[0]) if len(rows) == len(set(row)) == 1 else [describe(bias) for bias in row] for row in rows]
+    return json.dumps(short if len(rows) > 1 else short[0])
+
+
+def _as_alibi(arguments: Arguments, logits: Tensor) -> Arguments:
+    """Add logits to BLOOM's ALiBi, (B·H, queries, keys)."""
     alibi = arguments["alibi"]
     every = _fitting(logits, alibi.dtype).repeat(alibi.shape[0] // logits.shape[0], 1, 1)
-    return {"alibi": alibi[..., -every.shape[-1] :] + every if adds else every}
+    return {"alibi": alibi[..., -every.shape[-1] :] + every}
 
 
-def _as_position_bias(arguments: Arguments, logits: Tensor, adds: bool) -> Arguments:
-    """Put logits in the place of MPT's ALiBi, (H, queries, keys), or add them to it."""
-    own, every = arguments.get("position_bias"), _fitting(logits, arguments["hidden_states"].dtype)
-    return {"position_bias": own[..., -every.shape[-1] :] + every if adds and own is not None else every}
+def _as_position_bias(arguments: Arguments, logits: Tensor) -> Arguments:
+    """Add logits to MPT's ALiBi, (H, queries, keys)."""
+    every = _fitting(logits, arguments["hidden_states"].dtype)
+    return {"position_bias": arguments["position_bias"][..., -every.shape[-1] :] + every}
 
 
-def _as_mask(arguments: Arguments, logits: Tensor, adds: bool) -> Arguments:
-    """Put logits where the mask allows, (B, H, queries, keys), or add them to what it carries there."""
+def _as_mask(arguments: Arguments, logits: Tensor) -> Arguments:
+    """Add logits to what the mask carries where it allows, (B, H, queries, keys)."""
     mask, dtype = arguments.get("attention_mask"), arguments["hidden_states"].dtype
     queries, keys = logits.shape[-2:]
     if mask is None:
@@ -62,19 +73,9 @@ def _as_mask(arguments: Arguments, logits: Tensor, adds: bool) -> Arguments:
     else:
         dtype, allowed = mask.dtype, mask > torch.finfo(mask.dtype).min / 2
     every = _fitting(logits, dtype)
-    if adds and mask is not None and mask.dtype != torch.bool:
+    if mask is not None and mask.dtype != torch.bool:
         every = mask + every
     return {"attention_mask": torch.where(allowed, every, torch.finfo(dtype).min)}
-
-
-def _as_falcons_mask(arguments: Arguments, logits: Tensor, adds: bool) -> Arguments:
-    """Put logits where Falcon's mask allows.
-
-    The mask carries ALiBi, and eager attention adds it once more: it is silenced there too where it is replaced.
-    """
-    alibi = arguments.get("alibi")
-    silent = {} if alibi is None or adds else {"alibi": torch.zeros_like(alibi)}  # without, positions would be rotary
-    return {**_as_mask(arguments, logits, adds), **silent}
 
 
 def _fitting(logits: Tensor, dtype: torch.dtype) -> Tensor:
@@ -85,35 +86,15 @@ def _fitting(logits: Tensor, dtype: torch.dtype) -> Tensor:
     return logits.clamp(min=-most).to(dtype)
 
 
-INPUTS: Mapping[str, Input] = {"bloom": _as_alibi, "mpt": _as_position_bias, "falcon": _as_falcons_mask}
-"""How a family takes given biases, where not by its mask."""
+INPUTS: Mapping[str, Input] = {"bloom": _as_alibi, "mpt": _as_position_bias}
+"""How a family takes biases, where not by its mask."""
 
 
-def given_biases(config: Any) -> Biases | None:
-    """Return the biases that a configuration describes, None if it describes none."""
-    description = getattr(config, FIELD, None)
-    if description is None:
-        return None
-    return biases_of(config.model_type, description, config.num_hidden_layers, config.num_attention_heads)
-
-
-def attach_biases(model: nn.Module) -> Biases | None:
-    """Give a model the biases that its configuration describes, for good and once; return them, None for none."""
-    config: Any = model.config
-    biases = given_biases(config)
-    if biases is None:
-        return None
-    for attention, hook in bias_hooks(model, biases):
-        if not any(isinstance(x, _Layer) and not x.adds for x in attention._forward_pre_hooks.values()):
-            attach(attention, hook)
-    return biases
-
-
-def bias_hooks(model: nn.Module, biases: Biases, *, adds: bool = False) -> list[tuple[nn.Module, Before]]:
-    """Return each layer's attention module with the hook that gives it biases."""
+def bias_hooks(model: nn.Module, biases: Biases) -> list[tuple[nn.Module, Before]]:
+    """Return each layer's attention module with the hook that adds its biases."""
     config: Any = model.config
     family = family_of(config)
-    rows = {row: _Layer(row, text_config(config), adds=adds) for row in biases}
+    rows = {row: _Layer(row, text_config(config)) for row in biases}
     layers = enumerate(family.layers(model))
     return [(family.attention_of(layer), rows[biases[min(t, len(biases) - 1)]]) for t, layer in layers]
 
@@ -121,8 +102,8 @@ def bias_hooks(model: nn.Module, biases: Biases, *, adds: bool = False) -> list[
 class _Layer:
     """The biases of a layer's heads: called before its attention works, returns other arguments for it."""
 
-    def __init__(self, biases: tuple[PositionBias, ...], config: Any, *, adds: bool = False) -> None:
-        self.biases, self.config, self.adds = biases, config, adds
+    def __init__(self, biases: tuple[PositionBias, ...], config: Any) -> None:
+        self.biases, self.config = biases, config
         self.put = INPUTS.get(family_of(config).name, _as_mask)
         self.known: dict[tuple[int, torch.device], Tensor] = {}  # the last logits
 
@@ -135,7 +116,7 @@ class _Layer:
             _check_mask(self._allowed(mask), past, n, window(module, self.config))
             keys = n if mask is None else mask.shape[-1]  # a cache of a window holds the last ones
             logits = self.logits(n, x.device if mask is None else mask.device)[:, past:, n - keys :]
-            return args, {**kwargs, **self.put(arguments, logits, self.adds)}
+            return args, {**kwargs, **self.put(arguments, logits)}
 
     def _allowed(self, mask: Tensor | None) -> Tensor | None:
         """Return a mask as truth values, True where a key may be seen."""
@@ -173,7 +154,7 @@ def _check_mask(allowed: Tensor | None, past: int, n: int, width: int | None) ->
 def added_biases(model: nn.Module, biases: Any) -> Iterator[None]:
     """Add position biases to the logits of a model's query heads until the block ends, however it ends."""
     config: Any = text_config(model.config)
-    with hooked(before=bias_hooks(model, fitting_biases(config, biases), adds=True)):
+    with hooked(before=bias_hooks(model, fitting_biases(config, biases))):
         yield
 
 
@@ -187,5 +168,5 @@ def fitting_biases(config: Any, biases: Any) -> Biases:
     """
     if isinstance(biases, tuple):
         return biases
-    T, H = int(config.num_hidden_layers), int(config.num_attention_heads)
-    return biases_of(config.model_type, biases, T, H, field=ADDED)
+    family_of(config)  # raises where there is no row
+    return layered_biases(biases, int(config.num_hidden_layers), int(config.num_attention_heads), FIELD)

@@ -26,8 +26,6 @@ from transformers.utils.hub import cached_file, extract_commit_hash
 
 from posbias import errors
 from posbias.files import digest
-from posbias.models.biases import attach_biases
-from posbias.models.description import FIELD, biases_of
 from posbias.models.families import causal_class, check_family, longest_of, row_of, text_config
 from posbias.models.gguf_file import check_size, find_gguf, quantisation_of, read_gguf
 from posbias.models.opening import Vocabulary
@@ -77,9 +75,9 @@ class Source(Opening):
         other = _version("tokenizer", self.tokenizer)
         return own if own == other else f"{own}, tokenizer {other}"
 
-    def quantisation(self) -> str | None:
-        """Return how the weights of a GGUF file were rounded before they were made 32 bits again, None for others."""
-        return None if self._gguf is None else f"{quantisation_of(self._gguf)} (GGUF), dequantised"
+    def about(self) -> dict[str, str]:
+        """Return what else files say of it: how weights of a GGUF file were rounded before they were made 32 bits."""
+        return {} if self._gguf is None else {"quantisation": f"{quantisation_of(self._gguf)} (GGUF), dequantised"}
 
     def find_tokenizer(self) -> str | None:
         """Return the directory or id of the tokenizer, None where there is none."""
@@ -102,7 +100,7 @@ class Source(Opening):
         return tokenizer
 
     def load_model(self, dtype: torch.dtype, device: str, device_map: str | None, attention: str = "eager") -> Any:
-        """Return the model with the position biases that it is given, on one device or spread by ``device_map``."""
+        """Return the model, on one device or spread by ``device_map``."""
         where, config = f"model {self.model}", self.config()
         check_attention(config, attention)
         if device_map is None and getattr(config, "quantization_config", None) is None:
@@ -117,7 +115,6 @@ class Source(Opening):
         check_weights(where, **{key: info[f"{key}_keys"] for key in ("missing", "unexpected", "mismatched")})
         if self._gguf is not None:
             check_size(where, self._gguf, model)
-        attach_biases(model)
         return model.eval() if device_map is not None else model.eval().to(device)
 
     @cached_property
@@ -176,12 +173,11 @@ class InMemory(Source):
             raise errors.invalid("model", "a causal language model of transformers", given)
         object.__setattr__(self, "network", network)
         self.dtype()
-        if getattr(network.config, FIELD, None) is not None:
-            raise errors.invalid("model", "a directory, for a network with biases in its configuration", given)
 
     def config(self) -> Any:
         """Return the configuration, of a causal language model."""
         check_family(self.network.config.to_dict(), row=False)
+        check_shape("model", self.network.config)
         return self.network.config
 
     def name(self) -> str:
@@ -329,12 +325,11 @@ def _decoder(where: str, config: Any) -> Any:
 
 
 def check_shape(where: str, config: Any) -> None:
-    """Raise ValueError for a configuration, called ``where``, with biases that do not fit, or of another mask."""
+    """Raise ValueError for a configuration, called ``where``, of another mask, or with what transformers leaves out."""
     if row_of(config) is None:
         return
-    if getattr(config, FIELD, None) is not None:
-        T, H = config.num_hidden_layers, config.num_attention_heads
-        biases_of(config.model_type, getattr(config, FIELD), T, H, where)
+    if getattr(config, "position_bias", None) is not None:
+        raise errors.invalid(f"{where}: position_bias", "none; a bias is given beside a model, as --bias", "some")
     if getattr(config, "use_bidirectional_attention", False):
         raise errors.invalid(f"{where}: use_bidirectional_attention", "false, for a causal mask", "true")
     if getattr(config, "slow_but_exact", False) and getattr(config, "pretraining_tp", 1) > 1:

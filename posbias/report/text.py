@@ -12,7 +12,6 @@ from markupsafe import Markup
 from posbias.comparison.samples import SMOOTH
 from posbias.lookup.file import describe, ends_text, verdict
 from posbias.lookup.tasks import TASKS
-from posbias.measure.results import position_words
 from posbias.report.page import environment, sentence
 from posbias.report.stats import LONG, Evidence, Subject, tenths
 from posbias.rollout.profiles import TOLERANCE
@@ -48,11 +47,8 @@ def list_settings(subject: Subject) -> Iterator[tuple[str, str]]:
         yield "model", f"{subject.title} ({attrs['architecture']}, a family without a row: influence alone)"
     else:
         kind = f"{attrs['architecture']}, {layers} layers" + (f" × {heads} heads" if heads else "")
-        how = str(attrs["position"])
-        positions = position_words(how) if how == "none" or "given" in how else f"{how} positions"
-        yield "model", f"{subject.title} ({kind}, {positions})"
-    named = (("position biases", "position_bias"), ("bias added while measured", "added_bias"))
-    for title, name in (*named, ("weights", "quantisation")):
+        yield "model", f"{subject.title} ({kind}, {attrs['position']} positions)"
+    for title, name in (("bias added while measured", "added_bias"), ("weights", "quantisation")):
         if name in attrs:
             yield title, f"{attrs[name]:.200}"
     yield "corpus", f"{attrs['dataset']}, rule {attrs['rule']}"

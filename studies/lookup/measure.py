@@ -24,13 +24,13 @@ from transformers import PreTrainedModel
 from posbias.design import Description, choose_bias
 from posbias.measure.instrument import Instrument
 from posbias.models.attention import Reading
-from posbias.models.biases import added_biases, given_biases
-from posbias.models.description import description_text
+from posbias.models.biases import added_biases
 from posbias.provenance import versions
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.position_bias import NoBias, describe
 from studies.additions import EVALUATIONS, Additions, Attempt, strengthened
 from studies.additions import Setting as Numbers
+from studies.biased import about
 from studies.lookup.network import load, untrained
 from studies.lookup.prompts import prompts
 from studies.lookup.settings import Setting
@@ -98,9 +98,7 @@ def _asking(setting: Setting, n: int, least: int, seed: int) -> Int[Tensor, "N n
 
 def _born(setting: Setting, seed: int, ids: Int[Tensor, "N n"]) -> dict[str, np.ndarray]:
     model = untrained(setting, seed, attention="eager")
-    biases = given_biases(model.config)
-    attributes = {"length": ids.shape[1], **({} if biases is None else {"position_bias": description_text(biases)})}
-    seen = read_untrained(Instrument(model), ids, attributes)
+    seen = read_untrained(Instrument(model), ids, {"length": ids.shape[1], **about(model.config)})
     return {
         "rollout_born": seen["profile"].sel(prediction="b").values,
         "squares_born": seen["profile"].sel(prediction="untrained").values,

@@ -12,8 +12,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils import logging
 
-from posbias.models.biases import attach_biases
-from posbias.models.description import FIELD, NO_ROTATION, THETA
+from studies.biased import FIELD, NO_ROTATION, THETA, attach_biases
 from studies.lookup.prompts import vocabulary
 from studies.lookup.settings import Setting
 

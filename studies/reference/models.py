@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from posbias import errors
-from posbias.models.description import NO_ROTATION, THETA
 from posbias.rollout.logits import alibi_slopes
+from studies.biased import NO_ROTATION, THETA
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig

@@ -20,9 +20,9 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from posbias import errors
 from posbias.files import write_whole
-from posbias.models.biases import attach_biases
 from posbias.provenance import versions
 from studies import train as trainer
+from studies.biased import attach_biases
 from studies.reference.models import Reference
 from studies.reference.tokens import Texts, wrapped
 

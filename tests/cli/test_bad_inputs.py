@@ -256,11 +256,7 @@ ADDED_BIASES = [
     *rows(
         "measure -o m.nc -N 2 -n 8",
         {
-            "P/biased-text": ("biased-text", "position_bias", "a mapping", "log"),
-            "P/biased-kind": ("position_bias.kind", "one of none, alibi, log, flat, ratio", "lag"),
-            "P/biased-heads": ("position_bias", "one for each of 12 heads", "2"),
-            "P/biased-layers": ("position_bias", "lists for 1 or 12 layers", "2 entries"),
-            "P/biased-empty": ("position_bias", "a mapping"),
+            "P/biased": ("biased: position_bias", "none; a bias is given beside a model, as --bias"),
         },
     ),
     *rows(
@@ -268,7 +264,7 @@ ADDED_BIASES = [
         {
             "--bias log:1": ("bias", "none, a description in JSON, or a file", "log:1"),
             '--bias \'{"kind": "log", "alpha": -1}\'': ("alpha", "a number above -1", "-1"),
-            '--bias \'{"kind": "alibi", "slope": -1e38}\'': ("position_bias", "logits of at most", "inf"),
+            '--bias \'{"kind": "alibi", "slope": -1e38}\'': ("bias", "logits of at most", "inf"),
             "--bias P": ("bias", "a file that ends in .yaml"),
             "--bias P/c.yaml": ("c.yaml: position_bias", "a description", "none"),
             "--bias P/added-heads.yaml": ("bias", "one for each of 4 heads", "2"),
@@ -415,16 +411,9 @@ def write_models(root):
         "plain": json.dumps(gpt2),
         "words": json.dumps(gpt2 | {"n_layer": "two"}),
     }
-    one, log = {"kind": "none"}, {"kind": "log", "alpha": 1.0}
-    biases = {
-        "text": "log",
-        "kind": {"kind": "lag"},
-        "heads": [one, log],
-        "layers": [[one] * 12] * 2,
-        "empty": [],
-    }
-    sizes = {"n_layer": 12, "n_head": 12}
-    contents |= {f"biased-{name}": json.dumps(gpt2 | sizes | {"position_bias": bias}) for name, bias in biases.items()}
+    contents["biased"] = json.dumps(
+        gpt2 | {"n_layer": 12, "n_head": 12, "position_bias": {"kind": "log", "alpha": 1.0}}
+    )
     for name, content in contents.items():
         (root / name).mkdir()
         (root / name / "config.json").write_bytes(content.encode() if isinstance(content, str) else content)

@@ -114,7 +114,7 @@ def test_what_is_no_causal_model_is_refused(folder, network, tokenizer):
     with pytest.raises(ValueError, match="model: expected numbers in float32, bfloat16, float16, received float64"):
         posbias.open(network.double())
     network.float().config.position_bias = {"kind": "log", "alpha": 1.0}
-    with pytest.raises(ValueError, match="model: expected a directory, for a network with biases in its configuration"):
+    with pytest.raises(ValueError, match="model: position_bias: expected none; a bias is given beside a model"):
         posbias.open(network)
     with pytest.raises(ValueError, match="tokenizer: expected a path or a name, received .*for a model in memory"):
         posbias.open(folder, tokenizer=tokenizer)

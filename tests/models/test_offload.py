@@ -13,7 +13,7 @@ from posbias.measure.instrument import Instrument
 from posbias.measure.positions import read_positions
 from posbias.measure.results import read_results
 from posbias.models import weights as memory
-from posbias.models.biases import attach_biases
+from posbias.models.biases import added_biases
 from posbias.models.loading import Source
 from posbias.models.weights import present, works_on
 
@@ -51,17 +51,18 @@ def test_weights_on_disk_give_the_same_numbers(tmp_path, name, attention):
 
 
 @pytest.mark.parametrize(("name", "attention"), [("llama", "sdpa"), ("bloom", "eager")])
-def test_given_biases_are_there_with_weights_on_disk(tmp_path, name, attention):
+def test_added_biases_are_there_with_weights_on_disk(tmp_path, name, attention):
     bias = [{"kind": "flat", "tau": 1.5}, *({"kind": "log", "alpha": a} for a in (0.5, 1.0, 2.0))]
-    folder = str(save(tmp_path / "model", name, position_bias=bias))
-    there = Instrument(Source(folder).load_model(torch.float32, "cpu", None, attention))
+    folder, found = str(save(tmp_path / "model", name)), []
     away = on_disk(folder, tmp_path / "disk", attention)
-    attach_biases(away)
-    away = Instrument(away)
-    assert torch.allclose(there.measure(prompts()).influence, away.measure(prompts()).influence, rtol=1e-5)
-    np.testing.assert_allclose(read_positions(there, 12).bias, read_positions(away, 12).bias, rtol=1e-6)
+    for model in (Source(folder).load_model(torch.float32, "cpu", None, attention), away):
+        with added_biases(model, bias):
+            found.append((Instrument(model).measure(prompts()).influence, read_positions(Instrument(model), 12).bias))
     spread = Instrument(Source(folder).load_model(torch.float32, "cpu", "auto", attention))
-    assert torch.allclose(there.measure(prompts()).influence, spread.measure(prompts()).influence, rtol=1e-5)
+    assert torch.allclose(found[0][0], found[1][0], rtol=1e-5)
+    np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-6)
+    with added_biases(spread.model, bias):
+        assert torch.allclose(found[0][0], spread.measure(prompts()).influence, rtol=1e-5)
 
 
 def test_a_whole_measurement_with_weights_on_disk(tmp_path, capsys, monkeypatch):

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from measuring import make, prompts
+from biased import first_layer, implementations
+from measuring import CONFIGS, make, prompts
 
 from posbias.design import Attended, choose_bias, power
 from posbias.measure.instrument import Instrument
 from posbias.rollout.position_bias import AlibiBias, LogBias, NoBias, describe, layered_biases
-from studies.additions import Additions, Attempt, bezier_curve, genetic_search, proposed, strengthened
+from studies.additions import Additions, Attempt, bezier_curve, divided_logits, genetic_search, proposed, strengthened
 
 
 def test_proposals_are_as_many_as_asked_for_and_of_every_kind():
@@ -71,3 +72,23 @@ def test_additions_act_and_their_searches_try_as_many(name):
         NoBias()
     )
     torch.testing.assert_close(instrument.measure(ids).influence, plain)
+
+
+@pytest.mark.parametrize("name", ["bloom", "llama", "gpt2", "gemma2", "qwen3", "deepseek_v2"])
+def test_a_temperature_divides_content_logits_alone(name):
+    """Before a soft cap, where there is one."""
+    uncapped = (lambda z: 5 * np.arctanh(z / 5)) if "softcapping" in str(CONFIGS[name]) else lambda z: z
+    for attention in implementations(name):
+        instrument = Instrument(make(name, attention=attention))
+        plain, before = first_layer(instrument)
+        with divided_logits(instrument.model, [2.0, 1.0, 0.5]):
+            found, weights = first_layer(instrument)
+        seen = before > 0
+        assert np.allclose(2 * uncapped(found[seen]), uncapped(plain[seen]), rtol=1e-3, atol=5e-5)
+        assert np.abs(weights - before).max() > 1e-3
+
+
+def test_queries_that_are_normed_after_their_rotation_are_not_divided():
+    with pytest.raises(ValueError, match="model: expected queries that can be divided"):
+        with divided_logits(make("llama4_text"), 2.0):
+            pass

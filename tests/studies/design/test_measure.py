@@ -14,12 +14,12 @@ from posbias.comparison.distances import normalised_wasserstein
 from posbias.measure.branches import read_branches
 from posbias.measure.corpus import Corpus
 from posbias.measure.session import Session
-from posbias.models.description import NO_ROTATION
 from posbias.models.loading import Source
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.structured import biased_kernels
 from posbias.rollout.untrained import aligned_profile, untrained_profile
 from posbias.settings import Settings
+from studies.biased import NO_ROTATION
 from studies.design.measure import (
     BIASES,
     CONTENTS,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from posbias.models.biases import given_biases
+from studies.biased import given_biases
 from studies.lookup import network
 from studies.lookup.prompts import prompts, vocabulary
 from studies.lookup.settings import ENCODINGS, Setting, Training
