@@ -24,11 +24,9 @@ from posbias.rollout.logits import alibi_slopes
 from posbias.rollout.position_bias import (
     AlibiBias,
     Biases,
-    FlatBias,
     LogBias,
     NoBias,
     PositionBias,
-    RatioBias,
     describe,
     layered_biases,
     position_bias,
@@ -41,16 +39,12 @@ Description = dict[str, Any] | list[dict[str, Any]] | list[list[dict[str, Any]]]
 """Of biases, as :func:`~posbias.rollout.position_bias.layered_biases` reads it."""
 DIGITS = 6
 """Digits of the numbers that are found."""
-KINDS = ("log", "alibi", "layers", "flat")
-"""What is chosen among: one exponent, one slope, one of either for each layer, flat logits in some heads."""
-SMOOTH = KINDS[:3]
-"""Kinds that hide no key."""
-RANGES = {"log": (-4.0, 6.0), "alibi": (-30.0, 30.0), "flat": (0.25, 8.0)}
-"""Of exponents, of slopes in logits over the whole prompt, and of cut-offs."""
+KINDS = ("log", "alibi", "layers")
+"""What is chosen among: one exponent, one slope, one of either for each layer."""
+RANGES = {"log": (-4.0, 6.0), "alibi": (-30.0, 30.0)}
+"""Of exponents, and of slopes in logits over the whole prompt."""
 SAFE = 500.0
 """Logits up to this size stay inside the range of a double."""
-FARTHEST = 20.0
-"""log(i / j) up to which an exponent of -1 or less is written out."""
 POINTS = 25
 """Points of a grid in one number, around the best of which it is refined."""
 SWEEPS, EVALUATIONS = 6, 800
@@ -62,28 +56,24 @@ def rounded(x: float) -> float:
     return float(f"{x:.{DIGITS}g}")
 
 
-def closed_forms(lambda_: Float[np.ndarray, "T"], heads: int, local: int = 0) -> dict[str, list[dict[str, Any]]]:
+def closed_forms(lambda_: Float[np.ndarray, "T"], heads: int) -> dict[str, list[dict[str, Any]]]:
     """Return biases for the heads of a network with this mixing, by name: those that theory has without a search.
 
-    The first ``local`` heads have the steepest slopes of ALiBi's rule; the others have no bias, the rest of the rule,
-    the exponent α = Σλ - 1, or are flat with τ = Σλ. The last two make the rollout of many layers nearly even.
+    No bias, the slopes of ALiBi's rule, the steepest first, the exponent α = Σλ - 1, or flat with τ = Σλ. The last two
+    make the rollout of many layers nearly even.
 
     Source: ours; the chapter on designing position bias.
 
     >>> closed_forms(np.full(8, 0.3), 2)["log, α = Σλ - 1"]
     [{'kind': 'log', 'alpha': 1.4}, {'kind': 'log', 'alpha': 1.4}]
     """
-    if not 0 <= local <= heads:
-        raise errors.invalid("local", f"from 0 to {heads}, the number of heads", local)
-    tau, free = rounded(float(lambda_.sum())), heads - local
-    rule = [{"kind": "alibi", "slope": float(m)} for m in np.sort(alibi_slopes(heads))[::-1]]
-    forms: dict[str, list[dict[str, Any]]] = {
-        "no bias": [{"kind": "none"}] * free,
-        "ALiBi's rule": rule[local:],
-        "log, α = Σλ - 1": [{"kind": "log", "alpha": rounded(max(tau - 1, -0.999))}] * free,
-        "flat, τ = Σλ": [{"kind": "flat", "tau": tau}] * free,
+    tau = rounded(float(lambda_.sum()))
+    return {
+        "no bias": [{"kind": "none"}] * heads,
+        "ALiBi's rule": [{"kind": "alibi", "slope": float(m)} for m in np.sort(alibi_slopes(heads))[::-1]],
+        "log, α = Σλ - 1": [{"kind": "log", "alpha": rounded(max(tau - 1, -0.999))}] * heads,
+        "flat, τ = Σλ": [{"kind": "flat", "tau": tau}] * heads,
     }
-    return {name: [*rule[:local], *biases] for name, biases in forms.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,11 +161,9 @@ def choose_bias(model: Attended, kind: str = "best") -> Choice:
     if kind == "layers":
         return _by_layer(model)
     if kind == "best":
-        found = [choose_bias(model, name) for name in SMOOTH]
-    elif kind == "flat":
-        found = [flat_share(model, share) for share in range(1, model.heads + 1)]
+        found = [choose_bias(model, name) for name in KINDS]
     else:
-        found = [_in_one_number(model, kind, lambda x: describe(smooth(kind, x, model.n)), RANGES[kind])]
+        found = [in_one_number(model, kind, lambda x: describe(smooth(kind, x, model.n)), RANGES[kind])]
     return min(found, key=lambda choice: choice.value)
 
 
@@ -185,32 +173,19 @@ def evaluate(model: Attended, kind: str, description: Description) -> Choice:
     return Choice(kind, description, p, distance_to_even(p))
 
 
-def power(alpha: float) -> PositionBias:
-    """Return the bias that multiplies weights by j^α: α log j, or written as a function of i / j for α ≤ -1."""
-    alpha = rounded(alpha)
-    return LogBias(alpha) if alpha > -1 else RatioBias((0.0, FARTHEST), (0.0, -alpha * FARTHEST))
-
-
 def smooth(kind: str, x: float, n: int) -> PositionBias:
-    """Return :func:`power`, or a slope that loses x logits from the last of n tokens to the first (wins below 0)."""
+    """Return an exponent x, or a slope that loses x logits from the last of n tokens to the first (wins below 0)."""
     if kind == "log":
-        return power(x)
+        return LogBias(rounded(x))
     slope = rounded(x / n)
     return AlibiBias(slope) if slope else NoBias()
 
 
-def exponent(bias: PositionBias) -> float | None:
-    """Return the α of :func:`power`, None for another bias."""
-    if isinstance(bias, RatioBias) and bias.distances == (0.0, FARTHEST) and bias.values[0] == 0:
-        return -bias.values[1] / FARTHEST
-    return bias.alpha if isinstance(bias, LogBias) else None
-
-
 def key_factors(bias: PositionBias, n: int) -> Float[np.ndarray, "n"] | None:
     """Return by what a bias multiplies the weight of each of n keys, at most 1; None if that depends on the query."""
-    position, alpha = np.arange(1.0, n + 1), exponent(bias)
-    if alpha is not None:
-        found = alpha * np.log(position)
+    position = np.arange(1.0, n + 1)
+    if isinstance(bias, LogBias):
+        found = bias.alpha * np.log(position)
     elif isinstance(bias, AlibiBias):
         found = bias.slope * position
     else:
@@ -225,24 +200,13 @@ def _factors(bias: PositionBias, n: int) -> Float[np.ndarray, "n n"]:
     return np.asarray(np.exp(z - z.max(-1, keepdims=True)))
 
 
-def flat_share(model: Attended, share: int) -> Choice:
-    """Return flat logits in the last ``share`` heads, with the cut-off that makes the rollout as even as can be."""
-
-    def heads(x: float) -> Description:
-        flat = describe(FlatBias(rounded(float(np.exp(x)))))
-        return [describe(NoBias())] * (model.heads - share) + [flat] * share
-
-    low, high = np.log(RANGES["flat"]).tolist()
-    return _in_one_number(model, "flat", heads, (low, high))
-
-
 def _by_layer(model: Attended) -> Choice:
     """Search exponents or slopes, whichever are better for all layers, from there on by Powell's method."""
     from scipy.optimize import minimize
 
     shared = min((choose_bias(model, kind) for kind in ("log", "alibi")), key=lambda choice: choice.value)
     kind, bias, T = shared.kind, position_bias(shared.description), len(model.lambda_)
-    start = exponent(bias) if kind == "log" else getattr(bias, "slope", 0.0) * model.n
+    start = bias.alpha if isinstance(bias, LogBias) else getattr(bias, "slope", 0.0) * model.n
 
     def value(x: np.ndarray) -> float:
         return distance_to_even(model.profile(tuple((smooth(kind, float(y), model.n),) * model.heads for y in x)))
@@ -255,7 +219,7 @@ def _by_layer(model: Attended) -> Choice:
     return min(found, key=lambda choice: choice.value)
 
 
-def _in_one_number(
+def in_one_number(
     model: Attended, kind: str, describe: Callable[[float], Description], limits: tuple[float, float]
 ) -> Choice:
     """Return the best of a grid, refined between its neighbours."""

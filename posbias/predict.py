@@ -16,8 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from inspect import signature
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -32,13 +31,11 @@ from posbias.rollout.influence import Kernels, influence_profile
 from posbias.rollout.kernels import attention_kernel, mix_heads
 from posbias.rollout.logits import position_logits
 from posbias.rollout.masks import Mask
-from posbias.rollout.structured import kernels_of_biases, structured_kernels
+from posbias.rollout.structured import biased_kernels, structured_kernels
 from posbias.rollout.untrained import aligned_profile, untrained_profile
 from posbias.settings import MATRICES
 
 Prediction = Float[np.ndarray, "n"]
-Norm = Literal["frobenius", "token"]
-"""Readings of λ: the paper's text, and the authors' code."""
 
 LAW = {"gains": "branch_gain", "scales": "branch_scale", "outputs": "output_scale", "parallel": "parallel"}
 """What head gains are predicted with, as the engine and a file name it."""
@@ -59,7 +56,7 @@ class Predictor:
     name: str
     label: str
     needs: frozenset[str]
-    function: Callable[..., Prediction]
+    function: Callable[[xr.Dataset], Prediction]
     former: tuple[str, ...]
     reads: frozenset[str]
 
@@ -72,11 +69,6 @@ class Predictor:
     def kept_as(self) -> str:
         """Its name in files, which is the former one where there is one."""
         return self.former[0] if self.former else self.name
-
-    @property
-    def takes(self) -> Collection[str]:
-        """What can be chosen: the length, the norm, both or nothing."""
-        return set(signature(self.function).parameters) - {"results"}
 
     def is_in(self, results: xr.Dataset) -> bool:
         """Return whether a measurement has what this is made of."""
@@ -125,7 +117,7 @@ def yardsticks() -> tuple[str, ...]:
     return tuple(one.name for one in PREDICTORS.values() if not one.needs)
 
 
-def predict(results: xr.Dataset, name: str, *, length: int | None = None, norm: str = "frobenius") -> Prediction:
+def predict(results: xr.Dataset, name: str) -> Prediction:
     """Return a profile that a measurement predicts, by the name of a predictor.
 
     Parameters
@@ -134,32 +126,18 @@ def predict(results: xr.Dataset, name: str, *, length: int | None = None, norm: 
         A measurement, or the summary of one, which has kept what was predicted with its matrices.
     name
         One of :data:`PREDICTORS`.
-    length, norm
-        Tokens, and the reading of λ, for predictors that take them; those of the measurement and ``frobenius`` unless
-        given.
 
     Raises
     ------
     ValueError
-        For a name that is unknown, or whose quantities were not measured; for a length or a norm that it does not take.
+        For a name that is unknown, or whose quantities were not measured.
     """
-    one, measured = find(name), int(results.attrs["length"])
-    if norm not in Norm.__args__:  # type: ignore[attr-defined]
-        raise errors.invalid("norm", f"one of {', '.join(Norm.__args__)}", norm)  # type: ignore[attr-defined]
+    one = find(name)
     if one.needs and one.name not in available(results):
         raise errors.invalid("variant", *_absent(results, one))
-    length = measured if length is None else errors.positive_integer("length", length)
-    kept = one.kept_as in _kept(results) and "length" not in one.takes
-    takes: Collection[str] = () if kept else one.takes
-    if ("length" not in takes and length != measured) or ("norm" not in takes and norm != "frobenius"):
-        where = " in a summary" * kept
-        fixed = [f"length {measured}"] * ("length" not in takes) + ["norm frobenius"] * ("norm" not in takes)
-        expected = f"{' and '.join(fixed)}, all that there is of {one.name}{where}"
-        raise errors.invalid("rollout", expected, f"length {length} and norm {norm}")
-    if kept:
+    if one.kept_as in _kept(results):
         return np.asarray(results["rollout"].sel(variant=one.kept_as).values)
-    asked = {"length": length, "norm": norm}
-    return one.function(results, **{key: asked[key] for key in takes})
+    return one.function(results)
 
 
 def advice(results: xr.Dataset, name: str) -> str:
@@ -194,15 +172,15 @@ def _absent(results: xr.Dataset, one: Predictor) -> tuple[str, str]:
 
 
 @predictor("attention-only", needs={"mixing"}, label="attention only", former=("a", "attention"))
-def attention_only(results: xr.Dataset, length: int) -> Prediction:
+def attention_only(results: xr.Dataset) -> Prediction:
     """Multiply the layers' attention by positions alone, without the residual stream (λ = 1)."""
-    return influence_profile(position_kernels(results, length), np.ones(results.sizes["layer"]), length)
+    return influence_profile(position_kernels(results), np.ones(results.sizes["layer"]), _length(results))
 
 
 @predictor("layer-shares", needs={"mixing"}, label="layer shares", former=("b", "residual"))
-def layer_shares(results: xr.Dataset, length: int, norm: Norm) -> Prediction:
+def layer_shares(results: xr.Dataset) -> Prediction:
     """Mix attention by positions alone with the residual stream, by each layer's measured share λ."""
-    return influence_profile(position_kernels(results, length), _lambda(results, norm), length)
+    return influence_profile(position_kernels(results), _lambda(results), _length(results))
 
 
 @predictor(
@@ -211,16 +189,15 @@ def layer_shares(results: xr.Dataset, length: int, norm: Norm) -> Prediction:
     label="layer shares with self-preference",
     former=("c", "content"),
 )
-def layer_shares_self(results: xr.Dataset, length: int, norm: Norm) -> Prediction:
+def layer_shares_self(results: xr.Dataset) -> Prediction:
     """Add to layer shares the mean content logits of each head, by which a token prefers itself to others."""
-    return influence_profile(self_preferring_kernels(results, length), _lambda(results, norm), length)
+    return influence_profile(self_preferring_kernels(results), _lambda(results), _length(results))
 
 
 @predictor("measured-attention", needs={"mixing", "kernels"}, label="measured attention, mean", former=("kernels",))
-def measured_attention(results: xr.Dataset, norm: Norm) -> Prediction:
+def measured_attention(results: xr.Dataset) -> Prediction:
     """Mix the measured mean attention of each layer with the residual stream by λ."""
-    n = int(results.attrs["length"]) + ("sink_share" in results)
-    p = influence_profile(measured_kernels(results), _lambda(results, norm), n)
+    p = influence_profile(measured_kernels(results), _lambda(results))
     return _of_tokens(p) if "sink_share" in results else p
 
 
@@ -323,21 +300,21 @@ def power_law(results: xr.Dataset) -> Prediction:
 # What they are made of
 
 
-def position_kernels(results: xr.Dataset, n: int | None = None) -> Kernels:
-    """Return attention by mask and position bias alone, heads mixed, for ``n`` tokens or those of the measurement.
+def position_kernels(results: xr.Dataset) -> Kernels:
+    """Return attention by mask and position bias alone, heads mixed.
 
     Structured where one mask serves all layers, or of the position biases that a model is given; dense where windows
     differ, where they go with such biases, and where a bias was added while the model was measured. Slopes, scale and
     mask are the model's own.
     """
     none = np.zeros((results.sizes["layer"], results.sizes["head"]))
-    return _kernels(results, none, int(results.attrs["length"]) if n is None else n)
+    return _kernels(results, none)
 
 
-def self_preferring_kernels(results: xr.Dataset, n: int | None = None) -> Kernels:
+def self_preferring_kernels(results: xr.Dataset) -> Kernels:
     """Return the same with mean content logits, which carry their 1/√D, layer by layer and head by head."""
     own, rest = (results[name].values.astype(np.float64) for name in ("content_diagonal", "content_offdiagonal"))
-    return _kernels(results, own - rest, int(results.attrs["length"]) if n is None else n)
+    return _kernels(results, own - rest)
 
 
 def measured_kernels(results: xr.Dataset) -> Float[np.ndarray, "T n n"]:
@@ -360,7 +337,7 @@ def law(results: xr.Dataset) -> dict[str, Any]:
     made: dict[str, Any] = {name: results[variable].values.astype(np.float64) for name, variable in LAW.items()}
     made["steps"] = results["step_gain"].values.astype(np.float64)
     if "sinks" in results:
-        heads = [with_sinks(_heads(results, t, none[t], n, sinks=True)) for t in range(T)]
+        heads = [with_sinks(_heads(results, t, none[t], sinks=True)) for t in range(T)]
         return made | {
             "kernels": np.stack(heads),
             "n": n + 1,
@@ -370,7 +347,7 @@ def law(results: xr.Dataset) -> dict[str, Any]:
         }
     kernels: Any = position_kernels(results)
     if isinstance(kernels, np.ndarray) and {"position_bias", "added_bias"} & set(results.attrs):
-        kernels = np.stack([_heads(results, t, none[t], n) for t in range(T)])
+        kernels = np.stack([_heads(results, t, none[t]) for t in range(T)])
     elif isinstance(kernels, np.ndarray):  # windows, and heads of one kernel
         made["gains"] = np.linalg.norm(made["gains"], axis=1)
     return made | {"kernels": kernels, "n": n}
@@ -399,9 +376,14 @@ def with_sinks(A: Float[np.ndarray, "*stack n n"]) -> Float[np.ndarray, "*stack 
     return out / out.sum(-1, keepdims=True)
 
 
-def _lambda(results: xr.Dataset, norm: str) -> Float[np.ndarray, "T"]:
+def _lambda(results: xr.Dataset) -> Float[np.ndarray, "T"]:
     """Return the mixing of each layer."""
-    return results[f"lambda_{norm}"].values.astype(np.float64)
+    return results["lambda_frobenius"].values.astype(np.float64)
+
+
+def _length(results: xr.Dataset) -> int:
+    """Return the number of tokens."""
+    return int(results.attrs["length"])
 
 
 def _mean(rows: xr.DataArray) -> Prediction:
@@ -420,26 +402,24 @@ def _of_tokens(p: Float[np.ndarray, "states"]) -> Prediction:
     return p[1:] / p[1:].sum()
 
 
-def _kernels(results: xr.Dataset, diagonal: np.ndarray, n: int) -> Kernels:
+def _kernels(results: xr.Dataset, diagonal: np.ndarray) -> Kernels:
     """Return kernels of positions, and of what content a token itself has more than the others."""
     biases, layers = described_biases(results), layer_masks(results)
     T, H = diagonal.shape
     if "added_bias" not in results.attrs:
         if biases is not None and not results["window"].values.any():
-            return kernels_of_biases(T, biases, diagonal)
+            return biased_kernels(T, biases, diagonal=diagonal)
         if biases is None and len(set(layers)) == 1:
             slopes = results["slopes"].values.astype(np.float64)
             slope = slopes if (slopes > 0).all() else None
             return structured_kernels(T, slope=slope, diagonal=diagonal, mask=layers[0], H=H)
-    return np.stack([mix_heads(_heads(results, t, diagonal[t], n)) for t in range(T)])
+    return np.stack([mix_heads(_heads(results, t, diagonal[t])) for t in range(T)])
 
 
-def _heads(
-    results: xr.Dataset, t: int, diagonal: np.ndarray, n: int, *, sinks: bool = False
-) -> Float[np.ndarray, "H n n"]:
+def _heads(results: xr.Dataset, t: int, diagonal: np.ndarray, *, sinks: bool = False) -> Float[np.ndarray, "H n n"]:
     """Return the kernels of a layer's heads, dense; less what sinks take, if that is asked for."""
     biases, mask = described_biases(results), layer_masks(results)[t]
-    added = described_biases(results, "added_bias")
+    added, n = described_biases(results, "added_bias"), _length(results)
     if biases is None:
         logits = [position_logits(n, m) for m in results["slopes"].values[t].astype(np.float64)]
     else:

@@ -19,16 +19,18 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from posbias import errors
-from posbias.design import KINDS, SMOOTH, Attended, Description, choose_bias, exponent, flat_share, power
+from posbias.design import KINDS, Attended, Choice, Description, choose_bias, in_one_number, rounded
 from posbias.measure.instrument import Instrument
 from posbias.models.attention import Reading
 from posbias.models.biases import added_biases
 from posbias.models.families import Family, family_of
 from posbias.models.hooks import After, hooked
-from posbias.rollout.position_bias import AlibiBias, NoBias, describe, position_bias
+from posbias.rollout.position_bias import AlibiBias, FlatBias, LogBias, NoBias, describe, position_bias
 
 EVALUATIONS = 32
 """Settings that are tried of everything that is searched."""
+CUTOFFS = (0.25, 8.0)
+"""Range of τ of flat logits."""
 STRONGEST = 1.5
 """Largest strength of a bias that is proposed: 1 is what the engine expects to be best."""
 TEMPERATURES = (1 / 16, 4.0)
@@ -144,13 +146,24 @@ def proposed(model: Attended, evaluations: int) -> dict[Setting, Description]:
     H = model.heads
     shares = np.unique(np.linspace(H, 1, max(1, min(H, evaluations // 4))).astype(int))
     found: dict[Setting, Description] = {}
-    for kind, few in zip(SMOOTH, np.array_split(np.arange(evaluations - shares.size), len(SMOOTH)), strict=True):
+    for kind, few in zip(KINDS, np.array_split(np.arange(evaluations - shares.size), len(KINDS)), strict=True):
         best = choose_bias(model, kind).description
         for strength in np.linspace(0, STRONGEST, few.size + 1)[1:].tolist():
             found[float(KINDS.index(kind)), strength] = strengthened(best, strength)
     for share in shares.tolist():
-        found[float(KINDS.index("flat")), share / H] = flat_share(model, share).description
+        found[float(len(KINDS)), share / H] = flat_share(model, share).description
     return found
+
+
+def flat_share(model: Attended, share: int) -> Choice:
+    """Return flat logits in the last ``share`` heads, with the cut-off that makes the rollout as even as can be."""
+
+    def heads(x: float) -> Description:
+        flat = describe(FlatBias(rounded(float(np.exp(x)))))
+        return [describe(NoBias())] * (model.heads - share) + [flat] * share
+
+    low, high = np.log(CUTOFFS).tolist()
+    return in_one_number(model, "flat", heads, (low, high))
 
 
 def strengthened(description: Any, strength: float) -> Any:
@@ -162,9 +175,8 @@ def strengthened(description: Any, strength: float) -> Any:
     if isinstance(description, list):
         return [strengthened(part, strength) for part in description]
     bias = position_bias(description)
-    alpha = exponent(bias)
-    if alpha is not None:
-        return describe(power(alpha * strength))
+    if isinstance(bias, LogBias):
+        return describe(LogBias(rounded(bias.alpha * strength)))
     return describe(AlibiBias(bias.slope * strength) if isinstance(bias, AlibiBias) else bias)
 
 

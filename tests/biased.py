@@ -11,7 +11,7 @@ FOUR = [
     {"kind": "flat", "tau": 1.5},
     {"kind": "log", "alpha": 1.0},
     {"kind": "alibi", "slope": 0.3},
-    {"kind": "ratio", "distances": [0.0, 1.0, 2.0], "values": [0.0, -1.0, 0.5]},
+    {"kind": "log", "alpha": -2.0},
 ]
 LAYERS = [FOUR, FOUR[::-1], [{"kind": "none"}] * 4]
 

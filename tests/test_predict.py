@@ -34,8 +34,6 @@ def test_three_tokens_by_hand(results):
     }
     for name, p in profiles.items():
         np.testing.assert_allclose(predict.predict(results, name), p)
-    np.testing.assert_allclose(predict.predict(results, "layer-shares", norm="token"), [1 / 12, 1 / 12, 5 / 6])
-    np.testing.assert_allclose(predict.predict(results, "layer-shares", length=2), [0.25, 0.75])
     assert predict.available(results) == ("attention-only", "layer-shares")
     own = results.assign(contributions_own=(("prompt", "position"), [[0.0, 1.0, 3.0], [1.0, 1.0, 2.0]]))
     assert "contributions-own" in predict.available(own) and "contributions" not in predict.available(own)
@@ -49,7 +47,6 @@ def test_content_is_a_preference_for_oneself(results):
     content = {"content_offdiagonal": 0.0, "content_diagonal": np.log(2)}
     whole = results.assign({name: (("layer", "head"), [[x]]) for name, x in content.items()})
     np.testing.assert_allclose(predict.predict(whole, "layer-shares-self"), [1 / 8, 1 / 8, 3 / 4])
-    np.testing.assert_allclose(predict.predict(whole, "layer-shares-self", norm="token"), [1 / 16, 1 / 16, 7 / 8])
 
 
 def test_former_names_are_understood_and_files_keep_them(results):
@@ -65,22 +62,19 @@ def test_former_names_are_understood_and_files_keep_them(results):
 
 
 @pytest.mark.parametrize(
-    ("name", "asked", "said"),
+    ("name", "said"),
     [
-        ("d", {}, "variant: expected one of attention-only, .*, power-law, received 'd'"),
-        (["b"], {}, "variant: expected one of"),
-        ("value-maps", {}, "value-maps: needs --quantities with ladder$"),
-        ("layer-shares-self", {}, "layer-shares-self: needs --quantities with content"),
-        ("measured-attention", {}, "measured-attention: needs --quantities with kernels$"),
-        ("head-gains-squared", {}, "head-gains-squared: none of a model with norms on the sum$"),
-        ("even", {"length": 2}, "rollout: expected length 3 and norm frobenius, all that there is of even"),
-        ("layer-shares", {"norm": "max"}, "norm: expected one of frobenius, token, received max"),
-        ("layer-shares", {"length": 0}, "length: expected an integer of at least 1"),
+        ("d", "variant: expected one of attention-only, .*, power-law, received 'd'"),
+        (["b"], "variant: expected one of"),
+        ("value-maps", "value-maps: needs --quantities with ladder$"),
+        ("layer-shares-self", "layer-shares-self: needs --quantities with content"),
+        ("measured-attention", "measured-attention: needs --quantities with kernels$"),
+        ("head-gains-squared", "head-gains-squared: none of a model with norms on the sum$"),
     ],
 )
-def test_what_cannot_be_predicted_is_refused_with_what_to_measure(results, name, asked, said):
+def test_what_cannot_be_predicted_is_refused_with_what_to_measure(results, name, said):
     with pytest.raises(ValueError, match=said):
-        predict.predict(results.assign_attrs(no_branches="norms on the sum", kernel_size=3), name, **asked)
+        predict.predict(results.assign_attrs(no_branches="norms on the sum", kernel_size=3), name)
 
 
 def test_one_more_prediction_is_one_function(results, monkeypatch):

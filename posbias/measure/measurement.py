@@ -92,7 +92,7 @@ class Measurement:
         p = kept.sum(0)
         return Profile(p / p.sum(), f"{self.model}, use by replacement", kept)
 
-    def rollout(self, variant: str = "layer-shares", *, length: int | None = None, norm: str = "frobenius") -> Profile:
+    def rollout(self, variant: str = "layer-shares") -> Profile:
         """Return the influence profile that a predictor of :mod:`posbias.predict` makes of this measurement.
 
         Parameters
@@ -107,21 +107,16 @@ class Measurement:
             layers that are made simpler. Yardsticks, which know nothing of the model: ``last``, ``even``, and
             ``power-law``, which has one number that is fitted to the measured curve. The paper's letters ``a``, ``b``
             and ``c`` stand for the first three.
-        length
-            Tokens; those of the measurement unless given. Only the first three take another.
-        norm
-            Which reading of λ: ``frobenius`` or ``token``.
 
         Raises
         ------
         ValueError
-            For an unknown variant or norm, a length below 1, and for what is not there: a summary has the rollouts with
-            measured matrices at the measured length only, an older measurement has no law of untrained networks.
+            For an unknown variant, and for what was not measured.
         """
         from posbias.predict import find, predict
 
         label = find(variant).label
-        return Profile(predict(self.results, variant, length=length, norm=norm), f"{self.model}, {label}")
+        return Profile(predict(self.results, variant), f"{self.model}, {label}")
 
     def compare(self) -> dict[str, Comparison]:
         """Return how far each prediction is from the measured influence, yardsticks last, by variant."""

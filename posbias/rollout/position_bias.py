@@ -84,7 +84,7 @@ class AlibiBias(PositionBias):
 
 @dataclass(frozen=True)
 class LogBias(PositionBias):
-    """Add α log j, α > -1: the kernel A[i, j] ∝ j^α.
+    """Add α log j: the kernel A[i, j] ∝ j^α, scale-free for α > -1.
 
     >>> np.exp(LogBias(2.0).logits(3)[2]).round(9).tolist()
     [1.0, 4.0, 9.0]
@@ -94,7 +94,7 @@ class LogBias(PositionBias):
     kind: ClassVar[str] = "log"
 
     def __post_init__(self) -> None:
-        _above("alpha", self.alpha, -1.0)
+        errors.finite_array("position_bias.alpha", self.alpha, ndim=(0,))
 
     def logits(self, n: int) -> Float[np.ndarray, "n n"]:
         """Return the logits, the same for every query."""
@@ -138,36 +138,18 @@ class FlatBias(PositionBias):
         return z
 
 
-@dataclass(frozen=True)
-class RatioBias(PositionBias):
-    """Add f(log(i / j)), a function given by points and straight lines between them, constant beyond the last ones."""
-
-    distances: tuple[float, ...]  # log(i / j) ≥ 0 of the points, increasing
-    values: tuple[float, ...]  # Logits at the points, finite; :data:`HIDDEN` hides
-    kind: ClassVar[str] = "ratio"
-
-    def __post_init__(self) -> None:
-        s = errors.finite_array("position_bias.distances", self.distances, ndim=(1,))
-        if not s.size or s[0] < 0 or (np.diff(s) <= 0).any():
-            raise errors.invalid("position_bias.distances", "increasing numbers from 0 on", list(self.distances)[:5])
-        if errors.finite_array("position_bias.values", self.values, ndim=(1,)).size != s.size:
-            raise errors.invalid("position_bias.values", f"{s.size} logits, one for each distance", len(self.values))
-
-    def logits(self, n: int) -> Float[np.ndarray, "n n"]:
-        """Return the logits; keys after the query are at distance 0."""
-        return np.asarray(np.interp(log_ratios(n), self.distances, self.values))
-
-
-KINDS: Mapping[str, Any] = {bias.kind: bias for bias in (NoBias, AlibiBias, LogBias, FlatBias, RatioBias)}
+KINDS: Mapping[str, Any] = {bias.kind: bias for bias in (NoBias, AlibiBias, LogBias, FlatBias)}
 """The kinds by name."""
 
 
 def position_bias(description: Any, field: str = "position_bias") -> PositionBias:
-    """Return the bias that a mapping describes: its ``kind``, and what the kind asks for.
+    """Return the bias that a mapping describes: its ``kind``, and what the kind asks for; a bias as it is.
 
     >>> position_bias({"kind": "flat", "tau": 4.8})
     FlatBias(tau=4.8)
     """
+    if isinstance(description, PositionBias):
+        return description
     if not isinstance(description, Mapping):
         raise errors.invalid(field, "a mapping such as {kind: log, alpha: 1.4}", str(description)[:60])
     kind = description.get("kind")
@@ -178,7 +160,7 @@ def position_bias(description: Any, field: str = "position_bias") -> PositionBia
     if set(given) != set(wanted):
         expected = f"kind and {', '.join(wanted)}" if wanted else "kind alone"
         raise errors.invalid(field, f"{expected} for {kind}", ", ".join(map(str, description))[:60])
-    parts = {name: _numbers(f"{field}.{name}", value, kind == "ratio") for name, value in given.items()}
+    parts = {name: float(errors.finite_array(f"{field}.{name}", value, ndim=(0,))) for name, value in given.items()}
     return KINDS[kind](**parts)  # type: ignore[no-any-return]
 
 
@@ -188,8 +170,7 @@ def describe(bias: PositionBias) -> dict[str, Any]:
     >>> describe(LogBias(1.4))
     {'kind': 'log', 'alpha': 1.4}
     """
-    parts = {part.name: getattr(bias, part.name) for part in fields(bias)}
-    return {"kind": bias.kind, **{name: list(x) if isinstance(x, tuple) else x for name, x in parts.items()}}
+    return {"kind": bias.kind, **{part.name: getattr(bias, part.name) for part in fields(bias)}}
 
 
 Biases = tuple[tuple[PositionBias, ...], ...]
@@ -202,7 +183,7 @@ def layered_biases(description: Any, T: int, H: int | None = None, field: str = 
     Parameters
     ----------
     description
-        Mappings as :func:`position_bias` reads them.
+        Mappings as :func:`position_bias` reads them, or biases.
     T, H
         Layers and heads; the number of heads is read off unless given.
     field
@@ -216,7 +197,7 @@ def layered_biases(description: Any, T: int, H: int | None = None, field: str = 
     >>> layered_biases([{"kind": "none"}, {"kind": "log", "alpha": 1.0}], T=3)
     ((NoBias(), LogBias(alpha=1.0)),)
     """
-    if isinstance(description, Mapping):
+    if isinstance(description, Mapping | PositionBias):
         return ((position_bias(description, field),) * (H or 1),)
     if not isinstance(description, Sequence) or isinstance(description, str) or not len(description):
         raise errors.invalid(field, "a mapping, a list for heads, or a list of lists for layers", str(description)[:60])
@@ -266,9 +247,3 @@ def _above(name: str, value: Any, least: float) -> None:
     x = float(errors.finite_array(f"position_bias.{name}", value, ndim=(0,)))
     if x <= least:
         raise errors.invalid(f"position_bias.{name}", f"a number above {least:g}", x)
-
-
-def _numbers(field: str, value: Any, several: bool) -> Any:
-    """Return a number, or a tuple of them, or raise ValueError."""
-    x = errors.finite_array(field, value, ndim=(1,) if several else (0,))
-    return tuple(x.tolist()) if several else float(x)

@@ -194,15 +194,9 @@ def biased_kernels(
     rows = layered_biases(biases, T, H)
     if H is None and len(rows[0]) == 1:
         rows = tuple(row * max(content.shape[1], shares.shape[1]) for row in rows)
-    return kernels_of_biases(T, rows, content, shares)
-
-
-def kernels_of_biases(T: int, biases: Biases, diagonal: np.ndarray, weights: Numbers = 1.0) -> StructuredKernels:
-    """Return kernels of biases of one layer or T; diagonal content and, if given, head weights by layer and head."""
-    H = len(biases[0])
-    slopes = np.array([[bias.fall for bias in row] for row in biases])
-    shares = _shares(_widen("head_weights", _rows("head_weights", weights), T, H))
-    return StructuredKernels(T, H, causal(), slopes, _widen("diagonal", diagonal, T, H), shares, biases)
+    H, slopes = len(rows[0]), np.array([[bias.fall for bias in row] for row in rows])
+    content, shares = _widen("diagonal", content, T, H), _shares(_widen("head_weights", shares, T, H))
+    return StructuredKernels(T, H, causal(), slopes, content, shares, rows)
 
 
 def _rows(field: str, values: Numbers) -> np.ndarray:

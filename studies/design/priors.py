@@ -18,9 +18,9 @@ from jaxtyping import Float
 from scipy.optimize import nnls
 
 from posbias import errors
-from posbias.rollout.position_bias import HIDDEN, RatioBias, describe
+from posbias.rollout.position_bias import HIDDEN
 from posbias.rollout.structured import biased_kernels
-from studies.design.scale_free import limit_distribution, with_half_weight_on_query
+from studies.design.scale_free import RatioBias, limit_distribution, with_half_weight_on_query
 
 NEGATIVE = 1e-3
 """Share of a Lévy measure that may come out negative from rounding a target to a lattice."""
@@ -130,7 +130,7 @@ def reached(target: Target, bias: RatioBias) -> Reached:
     """
     T = int(np.ceil(target.tau))
     x = (np.arange(GRID) + 0.5) / GRID
-    kernels = biased_kernels(T, describe(bias))
+    kernels = biased_kernels(T, bias)
     off = limit_distribution(kernels, np.full(T, target.tau / T), x, poisson=True) - target.below(x)
     return Reached(bias, float(np.abs(off).mean()), float(np.sqrt((off**2).mean())))
 

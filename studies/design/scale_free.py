@@ -13,6 +13,9 @@ uniform.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 from jaxtyping import Float
 from scipy.special import exp1
@@ -23,7 +26,7 @@ from posbias.rollout.position_bias import (
     LogBias,
     NoBias,
     PositionBias,
-    RatioBias,
+    log_ratios,
 )
 from posbias.rollout.structured import StructuredKernels
 
@@ -38,6 +41,19 @@ OWN = 1e-12
 """Log-distances below this are those of the query to itself."""
 
 
+@dataclass(frozen=True)
+class RatioBias(PositionBias):
+    """Add f(log(i / j)), a function given by points and straight lines between them, constant beyond the last ones."""
+
+    distances: tuple[float, ...]  # log(i / j) ≥ 0 of the points, increasing
+    values: tuple[float, ...]  # Logits at the points, finite
+    kind: ClassVar[str] = "ratio"
+
+    def logits(self, n: int) -> Float[np.ndarray, "n n"]:
+        """Return the logits; keys after the query are at distance 0."""
+        return np.asarray(np.interp(log_ratios(n), self.distances, self.values))
+
+
 def jump_tail(bias: PositionBias, s: Float[np.ndarray, "m"]) -> Float[np.ndarray, "m"]:
     """Return P(S > s) = ∫_s^∞ k(y) dy of one hop's jump S = log(i / j) in the limit.
 
@@ -48,13 +64,13 @@ def jump_tail(bias: PositionBias, s: Float[np.ndarray, "m"]) -> Float[np.ndarray
     >>> jump_tail(LogBias(1.0), np.array([0.0, 0.5])).round(6).tolist()
     [1.0, 0.367879]
     """
-    if isinstance(bias, NoBias | LogBias):
+    if isinstance(bias, NoBias | LogBias) and getattr(bias, "alpha", 0.0) > -1:
         return np.asarray(np.exp(-(1 + (bias.alpha if isinstance(bias, LogBias) else 0.0)) * s))
     if isinstance(bias, FlatBias):
         return np.asarray(exp1(np.maximum(s, bias.cutoff)) / bias.tau)
     if isinstance(bias, RatioBias):
         return np.asarray(_ratio_tail(bias, s) / _ratio_tail(bias, np.zeros(1)))
-    raise errors.invalid("position_bias", "a function of i / j: none, log, flat or ratio", bias.kind)
+    raise errors.invalid("position_bias", "a function of i / j: none, log (α > -1), flat or ratio", bias)
 
 
 def limit_distribution(

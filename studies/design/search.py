@@ -96,7 +96,7 @@ def design(task: Task, seed: int = 0) -> Heads:
     """Return the heads whose profile is nearest to the target of those that are found, closed forms among them.
 
     >>> task = Task(np.full(32, 1 / 32), np.full(8, 0.3), heads=2)
-    >>> task.distance(design(task)) < min(map(task.distance, closed_forms(task.mixing, 2).values()))
+    >>> task.distance(design(task)) < min(map(task.distance, closed(task).values()))
     True
     """
     rng, n, squares = np.random.default_rng(seed), task.target.size, isinstance(task.layers, Gains)
@@ -108,7 +108,13 @@ def design(task: Task, seed: int = 0) -> Heads:
         finer = _Search(task, min(n, POLISHED))
         finals.append(finer.descend(kinds, x + 0.01 * rng.standard_normal(x.size), *FINAL))
     found = [few.described(kinds, x) for _, kinds, x in [*([] if squares else trials), *finals]]
-    return min([*closed_forms(task.mixing, task.heads, task.local).values(), *found], key=task.distance)
+    return min([*closed(task).values(), *found], key=task.distance)
+
+
+def closed(task: Task) -> dict[str, Heads]:
+    """Return the closed forms, the local heads with the steepest slopes of ALiBi's rule."""
+    forms = closed_forms(task.mixing, task.heads)
+    return {name: [*forms["ALiBi's rule"][: task.local], *heads[task.local :]] for name, heads in forms.items()}
 
 
 def _starts(task: Task, rng: np.random.Generator) -> list[tuple[tuple[str, ...], np.ndarray]]:

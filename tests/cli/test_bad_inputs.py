@@ -189,7 +189,7 @@ CONFIGURATIONS = {
 """Field of a rollout configuration → values that it cannot have; ``...`` takes it out."""
 BIASES = (
     ({"kind": "flat", "tau": 0.0}, ("position_bias.tau", "a number above 0", "0.0")),
-    ({"kind": "log", "alpha": -1.0}, ("position_bias.alpha", "a number above -1", "-1.0")),
+    ({"kind": "log", "alpha": float("inf")}, ("position_bias.alpha", "finite numbers", "inf")),
     ({"kind": "alibi", "slope": 0.0}, ("position_bias.slope", "a number other than 0")),
     ({"kind": "linear"}, ("position_bias.kind", "log, flat", "linear")),
     ({"kind": "log"}, ("position_bias", "kind and alpha")),
@@ -263,7 +263,7 @@ ADDED_BIASES = [
         MEASURE,
         {
             "--bias log:1": ("bias", "none, a description in JSON, or a file", "log:1"),
-            '--bias \'{"kind": "log", "alpha": -1}\'': ("alpha", "a number above -1", "-1"),
+            '--bias \'{"kind": "flat", "tau": -1}\'': ("tau", "a number above 0", "-1"),
             '--bias \'{"kind": "alibi", "slope": -1e38}\'': ("bias", "logits of at most", "inf"),
             "--bias P": ("bias", "a file that ends in .yaml"),
             "--bias P/c.yaml": ("c.yaml: position_bias", "a description", "none"),

@@ -265,10 +265,8 @@ def test_few_prompts_climb_and_the_others_are_left_out(place):
     close(few.influence.values, every.influence.values, rtol=1e-6)
 
 
-def test_a_rung_that_was_not_measured_says_what_to_measure(place, laddered, tmp_path, capsys):
+def test_a_rung_that_was_not_measured_says_what_to_measure(place, tmp_path, capsys):
     assert status(capsys, arguments(place, tmp_path / "plain.nc", "-q", "mixing"))[0] == 0
     plain = posbias.load(tmp_path / "plain.nc")
     with pytest.raises(ValueError, match="received value-maps: needs --quantities with ladder$"):
         plain.rollout("vectors")
-    with pytest.raises(ValueError, match="expected length 16 and norm frobenius, all that there is of value-maps"):
-        posbias.load(laddered).rollout("vectors", length=8)

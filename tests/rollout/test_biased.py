@@ -9,7 +9,7 @@ from posbias.configuration import RolloutConfig
 from posbias.rollout import masks
 from posbias.rollout.influence import influence_profile, rollout_matrix
 from posbias.rollout.kernels import attention_kernel
-from posbias.rollout.position_bias import AlibiBias, FlatBias, LogBias, NoBias, RatioBias, describe
+from posbias.rollout.position_bias import AlibiBias, FlatBias, LogBias, NoBias, describe
 from posbias.rollout.structured import biased_kernels, head_kernel
 from posbias.rollout.untrained import aligned_profile, untrained_profile
 
@@ -23,7 +23,7 @@ HEADS = [
     (LogBias(30.0), 700.0),
     (LogBias(100.0), 0.0),
     *((FlatBias(tau), 0.0) for tau in (0.05, 1.0, 4.8, 12.0, 60.0)),
-    (RatioBias((0.0, 1.0, 2.0), (0.0, 1.0, -1e4)), 0.3),
+    (LogBias(-2.5), 0.3),
 ]
 MASKS = [masks.causal(), masks.sliding_window(2), masks.prefix(2), masks.full()]
 

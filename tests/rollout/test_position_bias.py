@@ -10,14 +10,13 @@ from posbias.rollout.position_bias import (
     FlatBias,
     LogBias,
     NoBias,
-    RatioBias,
     describe,
     exponential_integral_inverse,
     layered_biases,
     position_bias,
 )
 
-ALL = [NoBias(), AlibiBias(0.5), AlibiBias(-0.2), LogBias(1.4), FlatBias(2.0), RatioBias((0.0, 1.0), (0.0, -3.0))]
+ALL = [NoBias(), AlibiBias(0.5), AlibiBias(-0.2), LogBias(1.4), FlatBias(2.0)]
 
 
 @pytest.mark.parametrize("bias", ALL, ids=lambda bias: bias.kind)
@@ -28,7 +27,6 @@ def test_a_description_gives_the_bias_back(bias):
 def test_logits_by_hand():
     assert LogBias(2.0).logits(2)[1].tolist() == [0.0, 2 * np.log(2)]
     assert AlibiBias(0.5).logits(3)[2].tolist() == [-1.0, -0.5, 0.0]
-    assert RatioBias((0.0, np.log(4)), (0.0, 2.0)).logits(2)[1].round(12).tolist() == [1.0, 0.0]
     z = FlatBias(1.0).logits(3)  # ε = 0.219: of the third query the first and the second key are far enough
     assert np.allclose(np.exp(z[2, :2]), 1 / np.log([3, 1.5])) and z[2, 2] == HIDDEN / 2
     assert z[0, 0] > z[0, 1]  # the first query sees itself before what comes later
@@ -58,7 +56,6 @@ def test_descriptions_of_heads_and_layers():
         (3, r"position_bias: expected a mapping, a list for heads, or a list of lists for layers, received 3"),
         ({"kind": "log", "alpha": float("nan")}, "position_bias.alpha: expected finite numbers"),
         ({"kind": "log", "tau": 1.0}, "position_bias: expected kind and alpha for log, received kind, tau"),
-        ({"kind": "ratio", "distances": [1, 0], "values": [0, 0]}, "position_bias.distances: expected increasing"),
     ],
 )
 def test_refused(description, message):

@@ -6,7 +6,7 @@ import torch
 from biased import first_layer, implementations
 from measuring import CONFIGS, make, prompts
 
-from posbias.design import Attended, choose_bias, power
+from posbias.design import Attended, choose_bias
 from posbias.measure.instrument import Instrument
 from posbias.rollout.position_bias import AlibiBias, LogBias, NoBias, describe, layered_biases
 from studies.additions import Additions, Attempt, bezier_curve, divided_logits, genetic_search, proposed, strengthened
@@ -26,7 +26,7 @@ def test_proposals_are_as_many_as_asked_for_and_of_every_kind():
     assert [part["kind"] for part in found[3.0, 0.5]] == ["none"] * 3 + ["flat"] * 3
     assert found[0.0, 1.5] == strengthened(choose_bias(model, "log").description, 1.5)
     assert strengthened(describe(AlibiBias(-0.2)), 0.5) == describe(AlibiBias(-0.1))
-    assert strengthened(describe(power(-2.0)), 0.25) == describe(LogBias(-0.5))
+    assert strengthened(describe(LogBias(-2.0)), 0.25) == describe(LogBias(-0.5))
 
 
 def test_curves_by_hand():

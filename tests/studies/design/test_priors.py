@@ -7,7 +7,7 @@ from scipy.stats import gamma
 
 from posbias.rollout.clock import hop_distribution
 from posbias.rollout.influence import influence_profile
-from posbias.rollout.position_bias import FlatBias, LogBias, RatioBias, describe
+from posbias.rollout.position_bias import FlatBias, LogBias
 from posbias.rollout.structured import biased_kernels
 from studies.design.priors import (
     Target,
@@ -17,6 +17,7 @@ from studies.design.priors import (
     reached,
 )
 from studies.design.scale_free import (
+    RatioBias,
     flat_distance,
     jump_tail,
     limit_distribution,
@@ -35,7 +36,7 @@ def at(p, x):
 @pytest.mark.parametrize("bias", [LogBias(1.4), LogBias(-0.5), FlatBias(2.0), STEPS])
 def test_a_jump_is_what_one_row_of_the_kernel_makes(bias):
     n, s = 2001, np.array([0.0, 0.1, 0.3, 0.7, 1.5, 2.5])
-    row = biased_kernels(1, describe(bias)).dense(0, n)[-1]
+    row = biased_kernels(1, bias).dense(0, n)[-1]
     ratio = np.arange(1, n + 1) / n
     rows = np.array([row[-np.log(ratio) >= at_least].sum() for at_least in s])
     atol = 0.03 if isinstance(bias, LogBias) and bias.alpha < 0 else 5e-3
@@ -51,7 +52,7 @@ def test_the_law_of_log_weights_is_a_mixture_of_gamma_laws():
 
 @pytest.mark.parametrize("bias", [LogBias(-0.3), FlatBias(0.95), STEPS])
 def test_the_engine_tends_to_the_law(bias):
-    kernels = biased_kernels(4, describe(bias))
+    kernels = biased_kernels(4, bias)
     law = limit_distribution(kernels, LAMBDA, X)
     sizes = (2000, 8000) if bias is not STEPS else (500, 2000)
     off = [np.abs(at(influence_profile(kernels, LAMBDA, n), X) - law).max() for n in sizes]
@@ -103,7 +104,7 @@ def test_a_kernel_brings_its_target_back(name):
     assert reached(target, bias).wasserstein < 3e-4
     T = 300
     lambda_ = np.full(T, target.tau / T)
-    p = influence_profile(biased_kernels(1, describe(bias)).dense(0, 1000), lambda_)
+    p = influence_profile(biased_kernels(1, bias).dense(0, 1000), lambda_)
     assert np.abs(at(p, X) - target.below(X)).max() < 0.012
 
 
@@ -115,7 +116,7 @@ def test_the_root_of_the_uniform_law_is_the_hypergeometric_bias():
 
 
 def test_one_layer_reaches_any_profile():
-    kernels = biased_kernels(1, describe(kernel_for(HOLE, 0.9)))
+    kernels = biased_kernels(1, kernel_for(HOLE, 0.9))
     np.testing.assert_allclose(limit_distribution(kernels, np.array([0.9]), X), HOLE.below(X), atol=2e-3)
     for target in (HOLE, Target(0.1, lambda x: ((x - 0.2) / 0.8).clip(0))):
         with pytest.raises(ValueError, match="target: expected a profile within reach .* negative kernel at i / j"):

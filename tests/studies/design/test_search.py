@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from posbias.design import closed_forms
 from posbias.rollout.position_bias import describe
 from posbias.rollout.structured import biased_kernels
 from posbias.rollout.untrained import untrained_profile
@@ -72,11 +71,11 @@ def test_a_small_search_finds_what_brute_force_finds(law):
     n, lambda_ = 24, np.full(4, 0.4)
     task = Task(uniform(n), lambda_ if law == "sizes" else even_gains(lambda_ / (1 - lambda_)), 3, 1)
     choices = [describe(to_bias(kind, x)) for kind in search.KINDS for x in np.linspace(*limits(kind, n), 9)]
-    local = closed_forms(lambda_, 3, 1)["no bias"][:1]
+    local = search.closed(task)["no bias"][:1]
     best = min(task.distance([*local, *heads]) for heads in combinations_with_replacement(choices, 2))
     found = task.distance(design(task))
     assert 0.5 * best <= found <= best + 0.004  # the grid is fine enough to say something
-    assert found < 0.9 * min(map(task.distance, closed_forms(lambda_, 3, 1).values()))
+    assert found < 0.9 * min(map(task.distance, search.closed(task).values()))
 
 
 @pytest.mark.parametrize("parallel", [False, True])
