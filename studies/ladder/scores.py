@@ -27,7 +27,7 @@ OTHERS |= {"untrained-default": "untrained, small weights", "untrained-unit": "u
 LABELS = {
     name: OTHERS.get(name) or find(NEW_NAMES.get(name, name)).label
     for name in ("a", "b", "c", "kernels", "own", "untrained", "aligned", "uniform", "first", "last", "recency")
-    + ("power", "clock", "untrained-default", "untrained-unit")
+    + ("power", "clock", "contributions", "untrained-default", "untrained-unit")
 }
 """Every prediction: its name in the tables, and how a page writes it."""
 
