@@ -12,7 +12,11 @@ from torch import Tensor, nn
 from posbias import errors
 from posbias.measure.instrument import Instrument
 from posbias.measure.ladder import Rungs
+from posbias.models.families import Family
 from posbias.models.hooks import hooked
+
+NORMED = ("qwen3", "gemma3_text", "gemma3", "olmo2", "olmo3", "exaone4", "olmoe", "qwen3_moe")
+"""Families whose queries and keys are normed before they are rotated."""
 
 
 def rotary_module(instrument: Instrument) -> nn.Module:
@@ -22,6 +26,13 @@ def rotary_module(instrument: Instrument) -> nn.Module:
         raise errors.invalid("model", "one with rotary positions (llama, mistral, qwen2, ...)", f"{position} positions")
     (found,) = (module for name, module in instrument.model.named_modules() if name.endswith("rotary_emb"))
     return found
+
+
+def unrotated(family: Family) -> tuple[str, str] | None:
+    """Return the paths from an attention module to what gives queries and keys before a rotation; None without."""
+    if len(family.projections) < 3 or family.name == "gptj":  # a fused projection, or a latent one
+        return None
+    return ("q_norm", "k_norm") if family.name in NORMED else ("q_proj", "k_proj")
 
 
 @contextmanager

@@ -52,7 +52,7 @@ PUBLISHED_SIZES: dict[str, Any] = {
 """What a part of untrained networks of published sizes takes."""
 
 
-DROPPED = ("rollout_own", "tokens", "offset")
+DROPPED = ("rollout_own", "tokens")
 """What a summary lacks beside matrices."""
 PER_PROMPT = ("influence_prompts", "influence_signed_prompts", "ladder_prompts")
 BITS = 10

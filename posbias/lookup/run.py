@@ -53,7 +53,7 @@ def look_up(
         contexts, placed = place_prompts(session, task, rows)
         bar.update()
     first = next(iter(placed.values()))[0]
-    session.prompts = Prompts(np.array([first[0].ids]), 0, np.zeros(1, dtype=np.int64))
+    session.prompts = Prompts(np.array([first[0].ids]), np.zeros(1, dtype=np.int64))
     session.place  # noqa: B018 - raises
     texts = {
         name: np.array([[[getattr(p, name) for p in x] for x in arm] for arm in placed.values()])

@@ -7,7 +7,6 @@ import hashlib
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass as plain
-from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,19 +130,12 @@ def is_conversation(value: Any) -> bool:
     )
 
 
-def make_corpus(name: str, rows: Any, column: str = "text") -> Corpus:
-    """Return documents of a list, of a column, or of a table with ``column``; a single conversation is one document."""
-    if is_conversation(rows):
-        rows = [rows]
-    elif (columns := getattr(rows, "columns", getattr(rows, "column_names", None))) is not None:
-        if column not in columns:
-            raise errors.invalid(name, f"a table with a column {column!r} (field)", ", ".join(map(str, columns)))
-        rows = rows[column]
-    if isinstance(rows, str | Mapping) or not isinstance(rows, Iterable):
-        expected = "a list of texts or of conversations, a pandas Series or DataFrame, or a datasets.Dataset"
+def make_corpus(name: str, rows: Any) -> Corpus:
+    """Return documents that are in memory; a single conversation is one document."""
+    if isinstance(rows, str | Mapping) or hasattr(rows, "columns") or not isinstance(rows, Iterable):
+        expected = "a list or a column of texts or of conversations"
         raise errors.invalid(name, expected, type(rows).__name__)
-    rows = (one[column] if isinstance(one, Mapping) and column in one else one for one in rows)
-    documents = tuple(one.tolist() if isinstance(one, np.ndarray) else one for one in rows)
+    documents = ([*rows],) if is_conversation(rows) else tuple(rows)
     if not documents:
         raise errors.invalid(name, "one or more", "none")
     for k, one in enumerate(documents):
@@ -183,11 +175,11 @@ def choose_corpus(asked: Mapping[str, Any]) -> tuple[Corpus, str]:
         received = asked["dataset"] if given == ["dataset"] else "some"
         raise errors.invalid(given[0], "none with the rule random, which draws tokens and reads no text", received)
     dataset = asked["dataset"] if given == ["dataset"] else BUILTIN
+    if in_memory:
+        return make_corpus(given[0], asked[given[0]]), rule
     named = Corpus(dataset=dataset, field=asked.get("field", "text"))
-    if not in_memory:
-        named.check()
-        return named, rule
-    return make_corpus(given[0], asked[given[0]], named.field), rule
+    named.check()
+    return named, rule
 
 
 @plain(frozen=True)
@@ -196,17 +188,8 @@ class Prompts:
 
     ids: Int[np.ndarray, "N n"]
     """Tokens."""
-    documents: int
-    """How many were read."""
     origins: Int[np.ndarray, "N"]
     """Number of the document, from 0, that each was cut from; random prompts count as documents."""
-    offsets: Int[np.ndarray, "N"] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """Token of its document at which each was cut, special tokens in front not counted; 0 unless given."""
-
-    def __post_init__(self) -> None:
-        """Fill in offsets of 0."""
-        if not self.offsets.size:
-            object.__setattr__(self, "offsets", np.zeros(len(self.ids), dtype=np.int64))
 
     @property
     def sha256(self) -> str:
@@ -254,8 +237,8 @@ def make_prompts(
             raise errors.invalid("tokenizer", "tokens that are not special", f"none of {len(tokenizer)}")
         ids = rng.choice(ordinary, size=(N, body))
         ids = np.hstack([np.tile(np.array(front, dtype=np.int64), (N, 1)), ids]).astype(np.int64)
-        return Prompts(ids, 0, np.arange(N))
-    found: list[tuple[list[int], int, int]] = []  # ids, document and offset
+        return Prompts(ids, np.arange(N))
+    found: list[tuple[list[int], int]] = []  # ids and document
     read = 0
     for read, document in enumerate(corpus.documents(), 1):
         offset = int(rng.integers(body)) if rule == "cut" else 0
@@ -263,10 +246,10 @@ def make_prompts(
         tokens = _tokens(tokenizer, text_of(tokenizer, document, f"{corpus.dataset}: document {read - 1}"), front)
         offset = max(len(tokens) - body, 0) if rule == "last" else offset
         starts = range(offset, len(tokens) - body + 1, body)[:most]
-        found += [(front + tokens[start : start + body], read - 1, start) for start in starts]
+        found += [(front + tokens[start : start + body], read - 1) for start in starts]
         if len(found) == N:
-            ids, origins, offsets = (np.array(x, dtype=np.int64) for x in zip(*found, strict=True))
-            return Prompts(ids, read, origins, offsets)
+            ids, origins = (np.array(x, dtype=np.int64) for x in zip(*found, strict=True))
+            return Prompts(ids, origins)
     received = f"{len(found)} from {read} document{'' if read == 1 else 's'}"
     if corpus.reader == "text":
         received += "; a folder has a document in each .txt file"
@@ -300,20 +283,13 @@ def document_units(origins: Int[np.ndarray, "N"], dataset: str) -> Int[np.ndarra
     return np.argsort(np.argsort(first))[inverse]
 
 
-def prompt_units(measurement: xr.Dataset) -> Int[np.ndarray, "N"]:
+def known_units(measurement: xr.Dataset) -> Int[np.ndarray, "N"] | None:
     """Return the unit that each prompt belongs to, for :func:`~posbias.comparison.resampling`, from 0 in their order.
 
     Of the built-in documents it is the Python module (or help topic): a module gives several, its docstrings and pieces
     of its source, which repeat one another. Of other corpora it is the document. Random prompts are units of their own.
+    None where a file does not tell.
     """
-    units = known_units(measurement)
-    if units is None:
-        raise errors.invalid("document", "the number of the document that each prompt is from", "none in the file")
-    return units
-
-
-def known_units(measurement: xr.Dataset) -> Int[np.ndarray, "N"] | None:
-    """Return :func:`prompt_units`, or None where a file does not tell them."""
     dataset, rule = (str(measurement.attrs.get(name, "")) for name in ("dataset", "rule"))
     if "document" in measurement:
         return document_units(measurement["document"].values.astype(int), dataset)

@@ -198,10 +198,6 @@ class Measurement:
         columns = {"measured": self.influence.values} | {name: self.rollout(name).values for name in self.variants}
         return pd.DataFrame(columns).rename_axis("position")
 
-    def to_xarray(self) -> xr.Dataset:
-        """Return a copy of everything that was measured, with its provenance as attributes."""
-        return self.results.copy()
-
     def _subject(self) -> Subject:
         """Return what a report is given: the predictions that can be computed, and why others cannot."""
         from posbias.predict import PREDICTORS, advice

@@ -61,9 +61,8 @@ class Model:
             (streamed from the hub), or a path: a text file, a folder of .txt files, .jsonl, .csv or .parquet.
             ``builtin`` unless given.
         texts
-            Prompts that are in memory, in place of a data set: a list of texts, a pandas Series, or a table (pandas,
-            datasets) with the text in its column ``field``. Of each its last tokens are the prompt, with
-            ``rule="first"`` its first.
+            Prompts that are in memory, in place of a data set: a list of texts, or a column of a table. Of each its
+            last tokens are the prompt, with ``rule="first"`` its first.
         messages
             The same for conversations, lists of messages with a role and a content, through the tokenizer's chat
             template; up to where an answer begins, or up to the end of an answer that comes last.
@@ -86,9 +85,6 @@ class Model:
         """
         from posbias.measure.run import measure
 
-        if not isinstance(dataset, str | PathLike | None):
-            expected = "builtin, the name of a data set, or a path; texts in memory are given as texts="
-            raise errors.invalid("dataset", expected, repr(dataset))
         asked = {"prompts": prompts, "length": length, "dataset": dataset, "texts": texts, "messages": messages}
         with self._running(asked | settings, progress) as (chosen, shown):
             return Measurement(measure(chosen, progress=shown, bias=bias))
@@ -226,7 +222,7 @@ class Model:
         """Choose settings, and whether progress is shown; a model in memory is given back when the block ends."""
         from posbias.models.loading import InMemory, lent
 
-        if asked.get("dataset") is not None:
+        if isinstance(asked.get("dataset"), PathLike):
             asked = {**asked, "dataset": fspath(asked["dataset"])}
         if isinstance(self.source, InMemory):
             asked = self.source.settings(asked)

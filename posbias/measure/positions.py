@@ -13,9 +13,6 @@ from posbias.measure.instrument import Instrument
 from posbias.models.attention import Reading
 from posbias.models.families import text_config, window
 
-BLOCK = 1 << 22
-"""Pairs of a mask that are looked at together."""
-
 
 @dataclass(frozen=True)
 class Positions:
@@ -42,19 +39,15 @@ def read_positions(instrument: Instrument, n: int) -> Positions:
     config: Any = text_config(instrument.model.config)
     slopes, bias, reach = np.zeros((T, H)), np.zeros((H, n)), np.full(T, n)
     sinks: list[np.ndarray] = []
-    rows = max(1, BLOCK // n)
 
     def observe(reading: Reading) -> None:
         t, last = reading.layer, slice(n - 1, n)
         reach[t] = int(reading.visible(last).sum())
         if reading.sinks is not None:
             sinks.append(reading.sinks.double().cpu().numpy())
-        for start in range(0, n, rows):
-            queries = slice(start, min(start + rows, n))
-            shown = reading.visible(queries)
-            back = torch.arange(start, queries.stop)[:, None] - torch.arange(queries.stop)
-            if not torch.equal(shown.cpu(), (back >= 0) & (back < int(reach[t]))):
-                raise RuntimeError(f"expected a causal mask or a sliding window in layer {t}, received another")
+        back = torch.arange(n)[:, None] - torch.arange(n)
+        if not torch.equal(reading.visible(reading.every).cpu(), (back >= 0) & (back < int(reach[t]))):
+            raise RuntimeError(f"expected a causal mask or a sliding window in layer {t}, received another")
         if (added := reading.added(last)) is None:
             return
         row = added.expand(H, 1, n)[:, 0].double().cpu().numpy()

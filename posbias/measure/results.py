@@ -25,10 +25,8 @@ SCHEMA = 1
 Variables = dict[str, tuple[tuple[str, ...], str]]
 VARIABLES: Variables = {
     "lambda_frobenius": (("layer",), "mean over prompts of ‖a‖/(‖x‖+‖a‖), Frobenius norms over the sequence"),
-    "lambda_frobenius_std": (("layer",), "standard deviation over prompts"),
     "lambda_frobenius_prompts": (("prompt", "layer"), "the same for each prompt"),
     "lambda_token": (("layer",), "mean over prompts and tokens of ‖a_i‖/(‖x_i‖+‖a_i‖)"),
-    "lambda_token_std": (("layer",), "standard deviation over prompts"),
     "lambda_token_prompts": (("prompt", "layer"), "the same for each prompt"),
     "norm_ratio": (("layer",), "mean over prompts of the largest ‖x_i‖ over the median one, i the tokens of a prompt"),
     "content_logits": (("layer", "head", "query", "key"), "mean scaled q·k before bias and mask; NaN where masked"),
@@ -55,7 +53,6 @@ VARIABLES: Variables = {
     "parallel": (("layer",), "1 where what follows attention reads what attention reads"),
     "tokens": (("prompt", "position"), "token ids of the prompts"),
     "document": (("prompt",), "number of the document that a prompt was cut from, from 0"),
-    "offset": (("prompt",), "tokens of the document before the prompt"),
     "ladder_prompts": (
         ("prompt", "rung", "pairing", "position"),
         "influence_prompts by the layers of each rung, of other prompts by a pairing; NaN where none was",
@@ -111,8 +108,6 @@ def read_results(path: Path | str) -> xr.Dataset:
     wanted = (*LEAST, *MIXING * ("mixing" in str(results.attrs.get("quantities", "mixing"))))
     if missing := [name for name in wanted if name not in {*results, *results.attrs}]:
         raise errors.invalid(str(path), "a complete measurement", f"none of {', '.join(missing)}")
-    if "prompt_length" in results:
-        raise errors.invalid(str(path), "prompts of one length", "the tenths of whole ones, by an older posbias")
     if "target_value" in results:
         raise errors.invalid(str(path), "influence on the likeliest next token", "on another, by an older posbias")
     check_sizes(Path(path), results)

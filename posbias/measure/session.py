@@ -22,7 +22,7 @@ from posbias.measure.check import check_instrument
 from posbias.measure.corpus import Prompts, make_prompts
 from posbias.measure.instrument import Instrument
 from posbias.measure.plain import PlainInstrument
-from posbias.models.families import Family, content_form, family_of, row_of
+from posbias.models.families import Family, family_of, row_of
 from posbias.models.loading import DTYPES, InMemory, check_attention, check_fits, last_part, special_tokens
 from posbias.models.opening import Vocabulary
 from posbias.models.weights import check_weights_fit, find_device, let_gradients_pass
@@ -151,8 +151,8 @@ class Session:
 
     def prompt_arrays(self) -> dict[str, np.ndarray]:
         """Return where each prompt comes from, and its tokens if they are to be kept."""
-        found = {"document": self.prompts.origins, "offset": self.prompts.offsets}
-        return found | ({"tokens": self.prompts.ids.astype(np.int32)} if self.settings.tokens else {})
+        tokens = {"tokens": self.prompts.ids.astype(np.int32)} if self.settings.tokens else {}
+        return {"document": self.prompts.origins, **tokens}
 
     @property
     def ids(self) -> Int[Tensor, "N n"]:
@@ -203,4 +203,4 @@ class Session:
         sizes = (getattr(config, name, None) for name in ("qk_head_dim", "head_dim"))  # DeepSeek's head_dim is a part
         head_dim = next(filter(None, sizes), None) or config.hidden_size // config.num_attention_heads
         position = family_of(config).position_of(config)
-        return {"head_dim": head_dim, "content_form": content_form(config), "position": position}
+        return {"head_dim": head_dim, "position": position}

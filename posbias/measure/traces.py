@@ -75,7 +75,6 @@ class Traces:
             out["norm_ratio"] = rows["norm_ratio"].mean(0)
         for norm in {"lambda_frobenius", "lambda_token"} & rows.keys():
             out[norm] = rows[norm].mean(0)
-            out[f"{norm}_std"] = rows[norm].std(0, ddof=min(1, N - 1))
             out[f"{norm}_prompts"] = rows[norm]
         total = rows["influence"].sum()
         if total <= 0:

@@ -46,8 +46,6 @@ class Family:
     bias: Callable[[Arguments, nn.Module, int], Tensor | None] | None = None
     """What is added to the logits beside the mask where the softmax is called: a function of the attention module's
     arguments, the module and n that returns (H, 1, n) logits or None."""
-    unrotated: tuple[str, str] | None = None
-    """Paths from the attention module to those whose outputs are queries and keys before the rotation, if there are."""
     norm: tuple[str, ...] = ("input_layernorm",)
     """Paths from a layer to the norm whose output the attention module takes; the first that is there counts. Empty
     where the attention module takes x_t itself."""
@@ -143,23 +141,6 @@ def window(attention: nn.Module, config: Any) -> int | None:
     return int(width) if width else None
 
 
-def content_form(config: Any) -> str:
-    """Return what the content logits of a model with this configuration are: scaled q·k, soft-capped in some.
-
-    >>> from transformers import Gemma2Config
-    >>> content_form(Gemma2Config())
-    'scaled q·k soft-capped at 50'
-    """
-    cap = _applied_cap(config)
-    return "scaled q·k" if cap is None else f"scaled q·k soft-capped at {cap:g}"
-
-
-def _applied_cap(config: Any) -> float | None:
-    """Return the soft cap of a configuration; that of Gemma 3 is never applied."""
-    cap = getattr(config, "attn_logit_softcapping", None)
-    return None if cap is None or config.model_type == "gemma3_text" else float(cap)
-
-
 def output_projection(attention: nn.Module) -> nn.Module:
     """Return the projection that takes the heads' averaged values."""
     names = "o_proj", "dense", "out_proj", "c_proj"
@@ -219,8 +200,7 @@ def _gpt_bigcode_groups(attention: Any) -> tuple[int, int, int]:
 
 def _llama_like(name: str, **fields: Any) -> Family:
     paths = {"blocks": "model.layers", "attention": "self_attn", "output": "self_attn"}
-    unrotated = ("q_proj", "k_proj")
-    return Family(name, **{**paths, "position": "rotary", "scale": _scaling, "unrotated": unrotated, **fields})
+    return Family(name, **{**paths, "position": "rotary", "scale": _scaling, **fields})
 
 
 def _gpt_like(name: str, **fields: Any) -> Family:
@@ -276,38 +256,38 @@ FAMILIES: dict[str, Family] = {
             groups=_falcon_groups,
             parallel=lambda config: bool(config.parallel_attn or config.new_decoder_architecture),
         ),
-        _llama_like("llama"),
-        _llama_like("mistral"),
-        _llama_like("qwen2"),
-        _llama_like("qwen3", unrotated=("q_norm", "k_norm")),  # normed before they are rotated
-        _llama_like("gemma"),
-        _llama_like("gemma2", output="post_attention_layernorm", fused=False),  # normed before it is added; soft-capped
-        _llama_like("gemma3_text", output="post_attention_layernorm", unrotated=("q_norm", "k_norm")),
-        _llama_like(
-            "gemma3",  # text and pictures
-            blocks="model.language_model.layers",
-            output="post_attention_layernorm",
-            unrotated=("q_norm", "k_norm"),
-        ),
-        _llama_like("phi", parallel=True),
-        _llama_like("phi3", unrotated=None, projections=("qkv_proj",), groups=_shared_one_after_another),
-        _llama_like("olmo"),
         *(
-            _llama_like(name, output="post_attention_layernorm", norm=(), unrotated=("q_norm", "k_norm"))
-            for name in ("olmo2", "olmo3")  # the attention takes x_t itself, and its output is normed
+            _llama_like(name)
+            for name in (
+                "llama",
+                "mistral",
+                "qwen2",
+                "qwen3",
+                "gemma",
+                "olmo",
+                "olmoe",
+                "mixtral",
+                "qwen2_moe",
+                "qwen3_moe",
+                "starcoder2",
+                "nemotron",
+                "ministral3",
+                "smollm3",
+                "glm4_moe",
+            )
+        ),  # fmt: skip
+        _llama_like("gemma2", output="post_attention_layernorm", fused=False),  # normed before it is added; soft-capped
+        _llama_like("gemma3_text", output="post_attention_layernorm"),
+        _llama_like("gemma3", blocks="model.language_model.layers", output="post_attention_layernorm"),  # and pictures
+        *(_llama_like(name, parallel=True) for name in ("phi", "cohere", "cohere2")),
+        _llama_like("phi3", projections=("qkv_proj",), groups=_shared_one_after_another),
+        *(
+            _llama_like(name, output="post_attention_layernorm", norm=())
+            for name in ("olmo2", "olmo3", "exaone4")  # the attention takes x_t itself, and its output is normed
         ),
-        _llama_like(
-            "exaone4",
-            output="post_attention_layernorm",
-            norm=(),
-            unrotated=("q_norm", "k_norm"),
-        ),
-        _llama_like("olmoe", unrotated=("q_norm", "k_norm")),
-        *(_llama_like(name) for name in ("mixtral", "qwen2_moe", "starcoder2", "nemotron", "ministral3", "smollm3")),
-        _llama_like("qwen3_moe", unrotated=("q_norm", "k_norm")),
         _llama_like("gpt_oss", fused=False),
         *(
-            _llama_like(name, unrotated=None, projections=("q_proj",), latent=_LATENT)
+            _llama_like(name, projections=("q_proj",), latent=_LATENT)
             for name in ("deepseek_v2", "deepseek_v3", "mistral4")
         ),
         _llama_like(
@@ -315,16 +295,13 @@ FAMILIES: dict[str, Family] = {
             context=("attention_chunk_size", "max_position_embeddings"),  # chunks are no window
         ),
         _llama_like("glm4", output="post_self_attn_layernorm"),
-        _llama_like("glm4_moe"),
         _llama_like("granite", multiplier=lambda layer: float(layer.residual_multiplier)),
-        *(_llama_like(name, parallel=True) for name in ("cohere", "cohere2")),
         _llama_like("stablelm", parallel=lambda config: bool(config.use_parallel_residual)),
         _llama_like(
             "gpt_neox",
             blocks="gpt_neox.layers",
             attention="attention",
             output="attention",
-            unrotated=None,
             projections=("query_key_value",),
             groups=_head_by_head,
             parallel=lambda config: bool(config.use_parallel_residual),

@@ -112,7 +112,7 @@ class Source(Opening):
         if self._gguf is not None:
             options["quantization_config"] = GgufConfig(dequantize=True)
         model, info = self._from("model", causal_class(config), self.model, **options)
-        check_weights(where, **{key: info[f"{key}_keys"] for key in ("missing", "unexpected", "mismatched")})
+        check_weights(where, *(info[f"{key}_keys"] for key in ("missing", "unexpected", "mismatched")))
         if self._gguf is not None:
             check_size(where, self._gguf, model)
         return model.eval() if device_map is not None else model.eval().to(device)

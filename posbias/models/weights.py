@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,32 +27,17 @@ _BUFFERS = re.compile(r"(^|\.)((attn|attention|self_attn)\.(masked_)?bias|inv_fr
 LIMIT = Path("/sys/fs/cgroup/memory.max")
 """Where Linux has the limit of a container."""
 
-Mismatch = tuple[str, Iterable[int], Iterable[int]]
 
-
-def check_weights(
-    where: str,
-    *,
-    missing: Collection[str],
-    unexpected: Collection[str],
-    mismatched: Collection[Mismatch],
-) -> None:
+def check_weights(where: str, missing: Iterable[str], unexpected: Iterable[str], mismatched: Iterable[Any]) -> None:
     """Raise ValueError unless every weight of a model came from its checkpoint, and every tensor there was used."""
-    missing, unexpected = sorted(missing), sorted(key for key in unexpected if not _BUFFERS.search(key))
-    if mismatched:
-        name, there, wanted = min(mismatched, key=lambda item: item[0])
-        more = _more(len(mismatched) - 1)
-        raise errors.invalid(
-            f"{where}: {name}", f"the shape {tuple(wanted)} of its configuration", f"{tuple(there)}{more}"
-        )
-    if missing:
-        received = f"none for {missing[0]}{_more(len(missing) - 1)}"
-        received += f", and {unexpected[0]}{_more(len(unexpected) - 1)} that it does not have" if unexpected else ""
-        raise errors.invalid(f"{where}: weights", "a tensor for each of the model's", received)
-    if unexpected:
-        raise errors.invalid(
-            f"{where}: weights", "the model's alone", f"{unexpected[0]}{_more(len(unexpected) - 1)} besides"
-        )
+    found = {
+        "of another shape": [f"{name}: {tuple(there)} for {tuple(wanted)}" for name, there, wanted in mismatched],
+        "missing": missing,
+        "unknown": [name for name in unexpected if not _BUFFERS.search(name)],
+    }
+    said = [f"{len(names)} {what} ({names[0]})" for what, x in found.items() if (names := sorted(x))]
+    if said:
+        raise errors.invalid(f"{where}: weights", "those of its configuration", ", ".join(said))
 
 
 def is_coded(weight: Any) -> bool:
@@ -82,10 +67,6 @@ def let_gradients_pass(model: nn.Module) -> None:
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False  # type: ignore[assignment]
-
-
-def _more(count: int) -> str:
-    return f" and {count} more" if count else ""
 
 
 def shape_of(config: Any) -> torch.nn.Module:

@@ -42,7 +42,6 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "kernels": [figures.kernel_figure(subject.results), figures.received_figure(subject.results)],
         "sinks": subject.results["sink_share"].values if "sink_share" in subject.results else None,
         "content": figures.content_figure(subject.results),
-        "content_form": attrs.get("content_form"),
         "predictors": [PREDICTORS[name] for name in subject.predictions],
         "provenance": [(k, x) for k, x in attrs.items() if k not in UNTOLD and isinstance(x, kinds)],
     }

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from posbias.comparison.resampling import resampled_profiles
 from posbias.comparison.samples import Sample
 from posbias.comparison.scores import Gain, paired_gain, score
-from posbias.measure.corpus import prompt_units
+from posbias.measure.corpus import known_units
 
 SCORED = ("prediction", "W1", "low", "high", "first_aside", "spearman", "difference")
 """Columns of :func:`score_rows`."""
@@ -22,7 +22,8 @@ SCORED = ("prediction", "W1", "low", "high", "first_aside", "spearman", "differe
 
 def sample_of(measured: xr.Dataset) -> Sample:
     """Return the sample of a measurement with ``influence_prompts``."""
-    return Sample(measured["influence_prompts"].values.astype(np.float64), prompt_units(measured))
+    influence, units = measured["influence_prompts"].values.astype(np.float64), known_units(measured)
+    return Sample(influence, np.arange(len(influence)) if units is None else units)
 
 
 def score_rows(

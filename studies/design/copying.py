@@ -96,7 +96,7 @@ def measure_copies(settings: Settings) -> xr.Dataset:
     asked = prompts.ids[:, : prompts.ids.shape[1] - SEGMENT + 1]
     quantities = ("mixing", "influence", "kernels", "content")
     session = session.with_prompts(prompts=len(subset), length=asked.shape[1], quantities=quantities)
-    session.prompts = Prompts(asked[subset], 0, prompts.units[subset])
+    session.prompts = Prompts(asked[subset], prompts.units[subset])
     step, N = settings.batch_size, len(prompts.ids)
     rows = (slice(k, min(k + step, N)) for k in range(0, N, step))
     gain = torch.cat([prompts.gains(session.instrument, row) for row in rows]).numpy()

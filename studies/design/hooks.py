@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from posbias import errors
 from posbias.measure.instrument import Instrument
 from posbias.models.hooks import After, Before, given, hooked, regiven
-from studies.interventions import rotary_module
+from studies.interventions import rotary_module, unrotated
 
 LEAST, MOST = 1.2, 1.8
 """Scales of the first and the last head of a layer in Ms-PoE."""
@@ -35,7 +35,7 @@ def scaled_rope(instrument: Instrument, scales: Float[np.ndarray, "T H"]) -> Ite
     that share a key have its scale.
     """
     rotary: Any = rotary_module(instrument)
-    paths = instrument.family.unrotated
+    paths = unrotated(instrument.family)
     if paths is None:
         expected = "one with modules for queries and keys before the rotation (llama, mistral, qwen2, ...)"
         raise errors.invalid("model", expected, instrument.family.name)

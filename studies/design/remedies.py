@@ -47,6 +47,7 @@ from studies.design.hooks import (
     scaled_rope,
 )
 from studies.design.known import ADDED, KNOWN, REMEDIES, RESAMPLES, SEED, distances_to_even
+from studies.interventions import unrotated
 from studies.making import shave
 
 SEARCH_PROMPTS, SEARCH_LENGTH = 6, 256
@@ -287,7 +288,7 @@ def measure_added_biases(settings: Settings) -> xr.Dataset:
     """
     config = settings.source.config()
     family = family_of(config)
-    scalable = family.position_of(config) == "rotary" and family.unrotated is not None
+    scalable = family.position_of(config) == "rotary" and unrotated(family) is not None
     without = "temperatures" if scalable else "layers"
     return measure_remedies(settings, [name for name in ADDED if name != without], copy_gains(settings))
 

@@ -227,7 +227,7 @@ def measure_others(settings: Settings, places: int = 8) -> xr.Dataset:
 
 def open_model(session: Session) -> tuple[Instrument, Reader]:
     """Return the instrument of a session without prompts of its own, and a reader of its model."""
-    session.prompts = Prompts(np.zeros((1, 2), dtype=np.int64), 0, np.zeros(1, dtype=np.int64))
+    session.prompts = Prompts(np.zeros((1, 2), dtype=np.int64), np.zeros(1, dtype=np.int64))
     return session.instrument, Reader(session.instrument.model)
 
 

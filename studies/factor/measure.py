@@ -56,7 +56,7 @@ class PassagesSession(Session):
         placed = np.stack([passages[s][self.orders[s]].reshape(2 * K, -1) for s in range(sets)])
         rows = [np.concatenate([self.front, x, asked[-room:]]) for x in placed.reshape(sets * 2 * K, -1)]
         self.documents = found.origins.reshape(sets, -1)
-        return Prompts(np.stack(rows).astype(np.int64), found.documents, np.repeat(np.arange(sets), 2 * K))
+        return Prompts(np.stack(rows).astype(np.int64), np.repeat(np.arange(sets), 2 * K))
 
     def _passages(self, wanted: int) -> Prompts:
         """Return a passage of each unit, from inside its first document that is not left out."""
@@ -69,7 +69,7 @@ class PassagesSession(Session):
             units = first.size
             if units >= wanted:
                 rows = later[np.sort(first)[:wanted]]
-                return Prompts(found.ids[rows], found.documents, found.origins[rows], found.offsets[rows])
+                return Prompts(found.ids[rows], found.origins[rows])
         expected = f"passages of {wanted} units (modules of the built-in documents, documents of others)"
         raise errors.invalid(f"dataset {corpus.dataset}", expected, f"{units} of {there} documents")
 

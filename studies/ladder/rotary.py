@@ -19,14 +19,13 @@ from posbias.measure.instrument import Instrument, Observer
 from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.models.attention import Reading
-from posbias.models.families import content_form
 from posbias.models.hooks import hooked
 from posbias.predict import layer_masks
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.kernels import mix_heads
 from posbias.rollout.logits import rope_logits
 from posbias.settings import Settings
-from studies.interventions import rotary_module
+from studies.interventions import rotary_module, unrotated
 from studies.ladder.rotary_kernels import RotaryMeans, distance_kernels
 
 MOST = 128
@@ -52,12 +51,12 @@ def read_rotary_means(
     model: on the first prompt, rotated and multiplied, it must give the logits that the softmax was given.
     """
     rotary: Any = rotary_module(instrument)
-    paths = instrument.family.unrotated
+    paths = unrotated(instrument.family)
     if paths is None:
         expected = "one with modules for queries and keys before the rotation (llama, mistral, qwen2, ...)"
         raise errors.invalid("model", expected, instrument.family.name)
-    if "capped" in (form := content_form(instrument.model.config)):
-        raise errors.invalid("model", "logits without a soft cap", form)
+    if (cap := getattr(instrument.model.config, "attn_logit_softcapping", None)) is not None:
+        raise errors.invalid("model", "logits without a soft cap", cap)
     module: Any = instrument.attentions[0]
     d = int(module.head_dim)
     sums = [[torch.zeros(1, dtype=torch.float64)] * 2 for _ in instrument.attentions]

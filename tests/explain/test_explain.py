@@ -201,7 +201,7 @@ def test_a_dry_run_lists_the_segments_and_loads_nothing(place, tmp_path, capsys,
 def test_contributions_are_those_of_the_prompt(place):
     found = explained(place)
     opened = posbias.open(place / "llama")
-    alone = opened.measure(texts=[TEXT], length=N, quantities="contributions").to_xarray()
+    alone = opened.measure(texts=[TEXT], length=N, quantities="contributions").results
     p = predict(alone, "contributions")
     summed = [p[found.tokens["segment"] == k].sum() / p.sum() for k in (1, 2, 3, 4)]
     assert np.allclose(found.segments["contributed"], summed, atol=1e-5)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from posbias.measure.corpus import document_units, known_units, prompt_units
+from posbias.measure.corpus import document_units, known_units
 from posbias.shipped import held_out_documents, held_out_modules
 from studies.reference.measure import unit_groups
 from studies.reference.texts import documents, is_held_out
@@ -13,15 +13,13 @@ from studies.results import load
 @pytest.mark.parametrize(("entry", "units"), [("bloom-8.builtin", 85), ("bloom-8.random", 128)])
 def test_prompts_of_kept_measurements(entry, units):
     kept = load("models")[entry]
-    found = prompt_units(kept)
+    found = known_units(kept)
     assert found.size == kept.attrs["prompts"] and len(set(found)) == units == found.max() + 1
     if entry == "bloom-8.builtin":  # all documents are long enough, so that prompt k is of document k
         modules = held_out_modules()[: found.size]
         assert found.tolist() == [[*dict.fromkeys(modules)].index(name) for name in modules]
         bare = kept.drop_vars("document")
         assert known_units(bare) is None and known_units(bare.assign_attrs(dataset="d.jsonl")).tolist() == [*range(256)]
-        with pytest.raises(ValueError, match="document: expected the number of the document"):
-            prompt_units(bare)
         assert known_units(kept.assign_attrs(dataset="d.jsonl")).tolist() == [*range(256)]
 
 

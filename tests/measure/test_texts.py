@@ -49,24 +49,16 @@ def test_texts_are_their_last_tokens_as_many_as_the_shortest_has(model, tokenize
     assert first.results["tokens"].values.tolist() == [tokenizer(one)["input_ids"][:6] for one in TEXTS]
     bare = model.measure(texts=TEXTS, special_tokens=False, quantities="influence")
     assert bare.results["tokens"].values.tolist() == [row[1:] for row in ids]
-    for name, said in (("prompt_length", "expected prompts of one length"), ("target_value", "on the likeliest next")):
-        write_results(tmp_path / "older.nc", found.results.assign({name: ("prompt", LENGTHS)}))
-        with pytest.raises(ValueError, match=f"older.nc: .*{said}.*, by an older posbias"):
-            posbias.load(tmp_path / "older.nc")
+    write_results(tmp_path / "older.nc", found.results.assign(target_value=("prompt", LENGTHS)))
+    with pytest.raises(ValueError, match="older.nc: .*on the likeliest next.*, by an older posbias"):
+        posbias.load(tmp_path / "older.nc")
 
 
 @pytest.mark.parametrize(
-    ("rows", "column"),
-    [
-        (pd.Series(TEXTS), "text"),
-        (pd.DataFrame({"body": TEXTS}), "body"),
-        (datasets.Dataset.from_dict({"body": TEXTS}), "body"),
-        (datasets.Dataset.from_dict({"body": TEXTS}).to_iterable_dataset(), "body"),
-        ([{"text": one} for one in TEXTS], "text"),
-    ],
+    "rows", [pd.Series(TEXTS), datasets.Dataset.from_dict({"body": TEXTS})["body"], (one for one in TEXTS)]
 )
-def test_tables_hold_the_same_texts(rows, column):
-    assert make_corpus("texts", rows, column).given == tuple(TEXTS)
+def test_columns_hold_the_same_texts(rows):
+    assert make_corpus("texts", rows).given == tuple(TEXTS)
 
 
 def test_the_last_tokens_and_the_first(tokenizer):
@@ -74,7 +66,6 @@ def test_the_last_tokens_and_the_first(tokenizer):
     for rule, cut in (("first", lambda row: row[:6]), ("last", lambda row: [0, *row[-5:]])):
         made = make_prompts(make_corpus("texts", TEXTS), tokenizer, 5, 6, rule=rule)
         assert made.ids.tolist() == [cut(row) for row in ids]
-        assert made.offsets.tolist() == ([n - 6 for n in LENGTHS] if rule == "last" else [0] * 5)
 
 
 @pytest.mark.parametrize("rule", ["last", "first"])
@@ -105,11 +96,11 @@ def test_conversations_go_through_the_template(tokenizer, model, said, expected,
     ("given", "message"),
     [
         ({"texts": []}, "texts: expected one or more, received none"),
-        ({"texts": "ban"}, "texts: expected a list of texts or of conversations, .*, received str"),
-        ({"texts": 3}, "texts: expected a list of texts .*, received int"),
+        ({"texts": "ban"}, "texts: expected a list or a column of texts or of conversations, received str"),
+        ({"texts": 3}, "texts: expected a list or a column of texts .*, received int"),
         ({"texts": ["ban", " "]}, "texts: row 1: expected a text, or messages .*, received ' '"),
         ({"texts": pd.Series(["ban", None])}, "texts: row 1: expected a text, or messages .*, received nan|None"),
-        ({"texts": pd.DataFrame({"a": TEXTS})}, "texts: expected a table with a column 'text' .field., received a"),
+        ({"texts": pd.DataFrame({"a": TEXTS})}, "texts: expected a list or a column of texts .*, received DataFrame"),
         ({"texts": ["ban"], "special_tokens": False}, "length: expected an integer of at least 2, received 1"),
         ({"texts": [text(80)]}, "length: expected at most 64 tokens, .*, received 81"),
         ({"texts": TEXTS, "length": 7}, "expected 5 prompts of 7 tokens, received 3 from 5 documents"),
@@ -122,7 +113,7 @@ def test_conversations_go_through_the_template(tokenizer, model, said, expected,
         ({"texts": TEXTS, "target": "next"}, "measure: expected settings among .*, received target"),
         ({"corpus": ["x" * 10**7]}, "measure: expected settings among .*, received corpus"),
         ({"prompts": 2.5}, "prompts: expected an integer, received 2.5"),
-        ({"dataset": 5}, "dataset: expected builtin, the name of a data set, or a path; texts in memory are given as"),
+        ({"dataset": 5}, "dataset: expected a text, received 5"),
         ({"quantities": 5}, "quantities: expected some of mixing, .*, received 5"),
         ({"field": None, "texts": [3]}, "texts: row 0: expected a text"),
     ],

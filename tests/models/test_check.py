@@ -11,9 +11,7 @@ from posbias.models import register
 from posbias.models.check import comparisons, main
 from posbias.models.families import FAMILIES, _head_by_head, _one_after_another
 
-PERSIMMON = replace(
-    FAMILIES["llama"], name="persimmon", unrotated=None, projections=("query_key_value",), groups=_head_by_head
-)
+PERSIMMON = replace(FAMILIES["llama"], name="persimmon", projections=("query_key_value",), groups=_head_by_head)
 WRONG = [
     ("granite", {"multiplier": lambda layer: 1.0}, "x + a"),
     ("gemma2", {"output": "self_attn"}, "x + a"),

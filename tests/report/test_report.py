@@ -410,17 +410,17 @@ def test_what_no_measurement_has_is_refused(measured, tmp_path, name, value, mes
 
 def test_a_file_of_later_making(measured, tmp_path):
     """Variables and attributes that measurements of today do not have."""
-    attrs = {"quantities": "mixing,influence,kernels", "dtype": "bfloat16", "content_form": "scaled q·k <b>"}
+    attrs = {"quantities": "mixing,influence,kernels", "dtype": "bfloat16"}
     _, words = written(Measurement(measured.results.assign_attrs(attrs)), tmp_path)
     assert "bfloat16, 16 bits" in words
-    assert "mixing, influence, kernels" in words and "scaled q·k <b>" in words
+    assert "mixing, influence, kernels" in words
 
 
 # Names that are not to be trusted
 
 
 def test_names_are_escaped_wherever_they_stand(measured, whole, tmp_path):
-    names = ("model", "dataset", "architecture", "position", "tokenizer", "revision", "rule", "content_form")
+    names = ("model", "dataset", "architecture", "position", "tokenizer", "revision", "rule")
     names += ("quantities", "dtype", "device", "command")
     bad = Measurement(measured.results.assign_attrs({name: BAD for name in names}))
     found, words = written(bad, tmp_path, drawn=True)
