@@ -57,21 +57,3 @@ def test_the_bound_holds_for_any_shared_kernel(lambda_, seed):
     A = kernel(5, seed)
     distance = np.abs(influence_profile(A, lambda_) - expm(sum(lambda_) * (A - np.eye(5)))[-1]).sum() / 2
     assert distance <= clock_error_bound(lambda_) + 1e-12
-
-
-def test_the_bound_by_hand_and_without_mixing():
-    assert clock_error_bound([0.5]) == pytest.approx((1 - np.exp(-0.5)) / 0.5 * 0.25)
-    assert clock_error_bound([0.0, 0.0]) == 0
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: hop_distribution([0.5, 1.5]),
-        lambda: poisson_distribution(-1.0),
-        lambda: poisson_distribution(np.inf),
-    ],
-)
-def test_bad_input_is_refused(call):
-    with pytest.raises(ValueError, match="expected .* received"):
-        call()

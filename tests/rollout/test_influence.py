@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,21 +42,3 @@ def test_every_path_gives_the_same_row(data, T, H, n, shared):
     assert np.abs(rollout_history(dense, lambda_)[:, row] - history).max() < 1e-12
     for depth in range(T + 1):
         assert np.abs(history[depth] - product_ref(kernels, lambda_[:depth], n)[row]).max() < 1e-12
-
-
-@pytest.mark.parametrize(
-    ("arguments", "field"),
-    [
-        ((np.full((2, 2), 0.4), [0.5]), "kernels"),
-        ((np.stack([np.eye(3)] * 2), [0.5]), "lambda_"),
-        ((np.eye(3), [1.5]), "lambda_"),
-        ((np.eye(3), [0.5], 4), "n"),
-        ((structured_kernels(2, slope=0.1), [0.5, 0.5]), "n"),
-        ((structured_kernels(2, slope=0.1), [0.5], 4), "lambda_"),
-        ((np.eye(3), [0.5], 3, 3), "row"),
-    ],
-)
-def test_bad_input_is_named(arguments, field):
-    row = {"row": arguments[3]} if len(arguments) > 3 else {}
-    with pytest.raises(ValueError, match=f"{field}: expected"):
-        influence_profile(*arguments[:3], **row)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from posbias import alibi_slopes, geometric_slopes, position_logits
+from posbias import alibi_slopes, geometric_slopes
 from posbias.rollout.logits import rope_logits
 
 
@@ -19,12 +19,6 @@ def test_rule_for_other_numbers_of_heads(H):
     assert not np.allclose(np.sort(slopes), np.sort(geometric_slopes(H)))
 
 
-def test_position_logits_fall_by_the_slope():
-    L = position_logits(4, 0.25)
-    assert L[3].tolist() == [-0.75, -0.5, -0.25, 0.0]
-    assert (np.diag(L) == 0).all()
-
-
 def test_rope_turns_queries_and_keys_by_the_printed_matrix():
     rng, theta, n = np.random.default_rng(0), [0.3, 1.1], 4
     q, k = rng.normal(size=(2, n, 4))
@@ -35,13 +29,3 @@ def test_rope_turns_queries_and_keys_by_the_printed_matrix():
                 c, s = np.cos((i - j) * angle), np.sin((i - j) * angle)
                 R[2 * pair : 2 * pair + 2, 2 * pair : 2 * pair + 2] = [[c, s], [-s, c]]
             assert rope_logits(q, k, theta)[i, j] == pytest.approx(q[i] @ R @ k[j])
-    for features in (3, 4):
-        with pytest.raises(ValueError, match="d: expected an even|theta: expected 2 angles"):
-            rope_logits(np.ones((2, features)), np.ones((2, features)), [0.1])
-
-
-def test_what_cannot_be_is_refused():
-    with pytest.raises(ValueError, match="slope: expected"):
-        position_logits(3, -0.1)
-    with pytest.raises(ValueError, match="H: expected"):
-        alibi_slopes(0)

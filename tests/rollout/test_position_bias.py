@@ -48,16 +48,3 @@ def test_descriptions_of_heads_and_layers():
     assert layered_biases(log, 3, 2) == ((LogBias(1.0),) * 2,)
     assert layered_biases([none, log], 3) == ((NoBias(), LogBias(1.0)),)
     assert layered_biases([[none], [log], [log]], 3) == ((NoBias(),), (LogBias(1.0),), (LogBias(1.0),))
-
-
-@pytest.mark.parametrize(
-    ("description", "message"),
-    [
-        (3, r"position_bias: expected a mapping, a list for heads, or a list of lists for layers, received 3"),
-        ({"kind": "log", "alpha": float("nan")}, "position_bias.alpha: expected finite numbers"),
-        ({"kind": "log", "tau": 1.0}, "position_bias: expected kind and alpha for log, received kind, tau"),
-    ],
-)
-def test_refused(description, message):
-    with pytest.raises(ValueError, match=f"^{message}"):
-        layered_biases(description, 3, 2)

@@ -2,13 +2,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import spearmanr
 
 from posbias import (
     compare,
-    mean_position,
-    normalised_wasserstein,
-    spearman,
     u_shape,
 )
 from posbias.rollout.profiles import read_profile, write_profile
@@ -27,18 +23,6 @@ def test_means_bound_the_distance_and_meet_it_for_ordered_profiles(p, q):
         assert difference == pytest.approx(found.wasserstein, abs=1e-11)
     else:
         assert difference < found.wasserstein
-
-
-@given(profiles(8), profiles(8))
-def test_spearman_equals_scipy(p, q):
-    expected = spearmanr(p, q).statistic if np.ptp(p) and np.ptp(q) else np.nan
-    assert spearman(p, q) == pytest.approx(expected, abs=1e-9, nan_ok=True)
-    assert np.isnan(spearman(np.full(8, 1 / 8), p))
-
-
-def test_positions_of_equal_influence_share_a_rank():
-    """Ranks 2½, 2½, 1 and 2½, 1, 2½; given in order instead, they would make ½."""
-    assert spearman([0.5, 0.5, 0.0], [0.5, 0.0, 0.5]) == pytest.approx(-0.5)
 
 
 def test_u_shape_by_hand():
@@ -69,19 +53,6 @@ def test_smoothing_and_ends():
     shape = u_shape(p / p.sum(), ends=2, smooth=3)
     assert shape.start == pytest.approx(4.5 / 27) and shape.trough == pytest.approx(5 / 3 / 27)
     assert shape.location == pytest.approx(3 / 8)
-
-
-@pytest.mark.parametrize("arguments", [{"ends": 3}, {"smooth": 2}])
-def test_u_shape_refuses_what_it_cannot_measure(arguments):
-    with pytest.raises(ValueError, match="ends|smooth|profile"):
-        u_shape(np.full(5, 0.2), **arguments)
-
-
-@pytest.mark.parametrize("bad", [[0.5, 0.4], [1.5, -0.5], [np.nan, 1.0]])
-def test_what_is_no_distribution_is_refused(bad):
-    for measure in (mean_position, u_shape, lambda p: normalised_wasserstein(p, p)):
-        with pytest.raises(ValueError, match="profile"):
-            measure(bad)
 
 
 @given(profiles(5))

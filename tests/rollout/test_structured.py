@@ -63,17 +63,3 @@ def test_layers_take_their_own_numbers():
     slopes, diagonal, weights = kernels.layer(2)
     assert slopes.tolist() == [0.3, 0.3] and diagonal.tolist() == [1.0, 2.0] and weights.tolist() == [0.75, 0.25]
     assert structured_kernels(3, slope=0.1, diagonal=[[1.0]] * 3).same_in_every_layer
-
-
-@pytest.mark.parametrize(
-    ("arguments", "field"),
-    [
-        ({"slope": 0.0}, "slope"),
-        ({"slope": [[0.1, 0.2], [0.3]]}, "slope"),
-        ({"diagonal": np.zeros((1, 3)), "slope": np.full(2, 0.1)}, "slope"),
-        ({"weights": [1.0, -1.0]}, "head_weights"),
-    ],
-)
-def test_bad_arguments_are_named(arguments, field):
-    with pytest.raises(ValueError, match=f"{field}: expected"):
-        structured_kernels(2, **arguments)
