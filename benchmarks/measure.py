@@ -22,8 +22,8 @@ import torch
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from posbias.measure.accumulators import LayerSums
 from posbias.measure.instrument import Instrument
+from posbias.measure.traces import LayerSums
 from posbias.models.loading import DTYPES
 
 VOCABULARY = 2048

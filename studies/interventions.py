@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from posbias import errors
-from posbias.measure.instrument import Instrument
+from posbias.measure.instrument import Instrument, Observer
 from posbias.measure.ladder import Rungs
 from posbias.models.families import Family
 from posbias.models.hooks import hooked
@@ -54,6 +54,12 @@ def replaced_rope(instrument: Instrument, by: str, seed: int = 0) -> Iterator[No
 
     with hooked(after=[(rotary_module(instrument), replace)]):
         yield
+
+
+def losses_of(instrument: Instrument, ids: Int[Tensor, "B n"], observe: Observer | None = None) -> Float[Tensor, "B m"]:
+    """Return the next token's loss in nats at each position but the last, m = n - 1, by a forward pass alone."""
+    logits = instrument.tail(ids, ids.shape[1], observe)[:, :-1].float()
+    return nn.functional.cross_entropy(logits.mT, ids[:, 1:].to(logits.device), reduction="none").cpu()
 
 
 def shifted(kernels: Float[Tensor, "T H n n"]) -> Float[Tensor, "T H n n"]:

@@ -117,11 +117,6 @@ def compare_model(instrument: Instrument, ids: Int[Tensor, "1 n"], bits: int) ->
     return ids.shape[1], found
 
 
-def norms_before(layer: Any) -> bool:
-    """Tell whether a layer's norm comes before its attention; OPT's comes after it in one configuration."""
-    return bool(getattr(layer, "do_layer_norm_before", True))
-
-
 def _gradient(instrument: Instrument, ids: Int[Tensor, "1 n"]) -> Float[Tensor, "1 n d"]:
     """Return the gradient of p by the input embeddings that an instrument takes on a prompt."""
     found: list[Tensor] = []

@@ -130,18 +130,17 @@ def is_conversation(value: Any) -> bool:
     )
 
 
-def make_corpus(name: str, rows: Any) -> Corpus:
+def make_corpus(rows: Any) -> Corpus:
     """Return documents that are in memory; a single conversation is one document."""
     if isinstance(rows, str | Mapping) or hasattr(rows, "columns") or not isinstance(rows, Iterable):
-        expected = "a list or a column of texts or of conversations"
-        raise errors.invalid(name, expected, type(rows).__name__)
+        raise errors.invalid("texts", "a list or a column of texts or of conversations", type(rows).__name__)
     documents = ([*rows],) if is_conversation(rows) else tuple(rows)
     if not documents:
-        raise errors.invalid(name, "one or more", "none")
+        raise errors.invalid("texts", "one or more", "none")
     for k, one in enumerate(documents):
         if not (isinstance(one, str) and one.strip()) and not is_conversation(one):
-            raise errors.invalid(f"{name}: row {k}", "a text, or messages with a role and a content", repr(one)[:60])
-    return Corpus(f"{name} in memory", given=documents)
+            raise errors.invalid(f"texts: row {k}", "a text, or messages with a role and a content", repr(one)[:60])
+    return Corpus("texts in memory", given=documents)
 
 
 def _document(where: str, row: Mapping[str, Any], column: str) -> Document:
@@ -158,26 +157,24 @@ def _document(where: str, row: Mapping[str, Any], column: str) -> Document:
 def choose_corpus(asked: Mapping[str, Any]) -> tuple[Corpus, str]:
     """Return the documents that a user's settings name, and the rule, or raise ValueError if there can be none.
 
-    Without a data set these are the built-in documents. Of texts and messages in memory, which may end with a question,
-    the last tokens are taken.
+    Without a data set these are the built-in documents. Of texts in memory, which may end with a question, the last
+    tokens are taken.
 
     >>> choose_corpus({})[1], choose_corpus({"texts": ["a b"]})[1]
     ('first', 'last')
     """
-    given = [name for name in ("dataset", "texts", "messages") if asked.get(name) is not None]
-    if len(given) > 1:
-        raise errors.invalid(given[1], f"none beside {given[0]}", "both")
-    in_memory = bool(given) and given[0] != "dataset"
-    rule = asked.get("rule") or ("last" if in_memory else "first")
+    dataset, texts = asked.get("dataset"), asked.get("texts")
+    if dataset is not None and texts is not None:
+        raise errors.invalid("texts", "none beside dataset", "both")
+    rule = asked.get("rule") or ("first" if texts is None else "last")
     if rule not in RULES:
         raise errors.invalid("rule", f"{', '.join(RULES[:-1])} or {RULES[-1]}", repr(rule))
-    if rule == "random" and given:
-        received = asked["dataset"] if given == ["dataset"] else "some"
-        raise errors.invalid(given[0], "none with the rule random, which draws tokens and reads no text", received)
-    dataset = asked["dataset"] if given == ["dataset"] else BUILTIN
-    if in_memory:
-        return make_corpus(given[0], asked[given[0]]), rule
-    named = Corpus(dataset=dataset, field=asked.get("field", "text"))
+    if rule == "random" and (dataset is not None or texts is not None):
+        field, received = ("texts", "some") if dataset is None else ("dataset", dataset)
+        raise errors.invalid(field, "none with the rule random, which draws tokens and reads no text", received)
+    if texts is not None:
+        return make_corpus(texts), rule
+    named = Corpus(dataset=BUILTIN if dataset is None else dataset, field=asked.get("field", "text"))
     named.check()
     return named, rule
 

@@ -153,17 +153,11 @@ class Instrument:
         """Return the last position's next-token logits for input embeddings, with the position bias as measured."""
         return self._watched(x, None)[:, -1]
 
-    def tail(self, ids: Int[Tensor, "B n"], keep: int) -> Float[Tensor, "B keep v"]:
+    def tail(self, ids: Int[Tensor, "B n"], keep: int, observe: Observer | None = None) -> Float[Tensor, "B keep v"]:
         """Return the next-token logits of the last ``keep`` positions in 32 bits or more, by a forward pass alone."""
         with torch.no_grad():
-            logits = self._watched(self.embeddings(ids), None, keep=keep)
+            logits = self._watched(self.embeddings(ids), observe, keep=keep)
         return logits[:, -keep:].to(torch.promote_types(logits.dtype, torch.float32))
-
-    def losses(self, ids: Int[Tensor, "B n"], observe: Observer | None = None) -> Float[Tensor, "B m"]:
-        """Return the next token's loss in nats at each position but the last, m = n - 1, by a forward pass alone."""
-        with torch.no_grad():
-            logits = self._watched(self.embeddings(ids), observe, keep=0)[:, :-1]
-        return nn.functional.cross_entropy(logits.float().mT, ids[:, 1:].to(logits.device), reduction="none").cpu()
 
     def embeddings(self, ids: Int[Tensor, "B n"]) -> Float[Tensor, "B n d"]:
         """Return the input embeddings of token ids: what influence is a derivative by."""

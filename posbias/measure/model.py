@@ -44,7 +44,6 @@ class Model:
         dataset: str | PathLike[str] | None = None,
         *,
         texts: Any = None,
-        messages: Any = None,
         bias: Any = None,
         progress: bool | None = None,
         **settings: Any,
@@ -54,18 +53,17 @@ class Model:
         Parameters
         ----------
         prompts, length
-            How many prompts, at least 1, of how many tokens, at least 2: 200 of 256 unless given; of ``texts`` and
-            ``messages`` all, of as many tokens as the shortest has.
+            How many prompts, at least 1, of how many tokens, at least 2: 200 of 256 unless given; of ``texts`` all, of
+            as many tokens as the shortest has.
         dataset
             ``builtin`` (documentation and code that come with the package), ``fineweb-edu``, ``dclm`` or ``wikipedia``
             (streamed from the hub), or a path: a text file, a folder of .txt files, .jsonl, .csv or .parquet.
             ``builtin`` unless given.
         texts
-            Prompts that are in memory, in place of a data set: a list of texts, or a column of a table. Of each its
-            last tokens are the prompt, with ``rule="first"`` its first.
-        messages
-            The same for conversations, lists of messages with a role and a content, through the tokenizer's chat
-            template; up to where an answer begins, or up to the end of an answer that comes last.
+            Prompts that are in memory, in place of a data set: a list or a column of texts, or of conversations, which
+            are lists of messages with a role and a content, for the tokenizer's chat template, up to where an answer
+            begins, or up to the end of an answer that comes last. Of each its last tokens are the prompt, with
+            ``rule="first"`` its first.
         bias
             A position bias to add to the model's logits while it is measured: one for all heads such as
             ``{"kind": "log", "alpha": 1.4}``, a list for heads, or a list of lists for layers.
@@ -85,7 +83,7 @@ class Model:
         """
         from posbias.measure.run import measure
 
-        asked = {"prompts": prompts, "length": length, "dataset": dataset, "texts": texts, "messages": messages}
+        asked = {"prompts": prompts, "length": length, "dataset": dataset, "texts": texts}
         with self._running(asked | settings, progress) as (chosen, shown):
             return Measurement(measure(chosen, progress=shown, bias=bias))
 
@@ -261,7 +259,7 @@ def choose_settings(source: loading.Source | None, asked: dict[str, Any]) -> Set
 
     Nothing heavy is loaded, but for texts in memory without a length: they are made tokens to find the shortest.
     """
-    check_names("measure", asked, "texts", "messages")
+    check_names("measure", asked, "texts")
     asked = {name: value for name, value in asked.items() if value is not None}
     corpus, rule = choose_corpus(asked)
     of_run = {name: asked[name] for name in settings_of(Settings) if name in asked}
@@ -269,8 +267,7 @@ def choose_settings(source: loading.Source | None, asked: dict[str, Any]) -> Set
         of_run.setdefault("prompts", len(corpus.given))
         if "length" not in asked:
             special = asked.get("special_tokens", True)
-            least = shortest(corpus, source.load_tokenizer(), special_tokens=special)
-            of_run["length"] = least
+            of_run["length"] = shortest(corpus, source.load_tokenizer(), special_tokens=special)
     return Settings(source, corpus, **{"attention": None, **of_run, "rule": rule})  # type: ignore[arg-type]
 
 

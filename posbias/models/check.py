@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import set_seed
 
-from posbias.measure.check import Comparison, compare_model, norms_before
+from posbias.measure.check import Comparison, compare_model
 from posbias.measure.instrument import Instrument
 from posbias.measure.plain import FAILS
 from posbias.models.attention import Reading
@@ -99,7 +99,7 @@ def _values_apart(instrument: Instrument, ids: Int[Tensor, "1 n"]) -> float:
     def observe(reading: Reading) -> None:
         layer, attention = instrument.layers[reading.layer], instrument.attentions[reading.layer]
         read, size = reading.stream, reading.value.shape[-1]
-        if row.norm and norms_before(layer) and row.stream_of(layer) is None:
+        if row.norm and getattr(layer, "do_layer_norm_before", True) and row.stream_of(layer) is None:
             read = row.norm_of(layer)(read)
         if row.latent is None:
             made = [(k, one(read)) for k, one in enumerate(row.projections_of(attention))]

@@ -18,16 +18,8 @@ UNREAD = ("rope.scaling.", "attention.sliding_window")
 
 
 def find_gguf(name: str) -> Path | None:
-    """Return the GGUF file that a name is, or the only one of a folder without a config.json; None for any other."""
-    if name.endswith(".gguf") and os.path.isfile(name):
-        return Path(name)
-    if not os.path.isdir(name or "no name") or os.path.isfile(os.path.join(name, "config.json")):
-        return None
-    files = sorted(Path(name).glob("*.gguf"))
-    if len(files) > 1:
-        received = f"{len(files)}, {files[0].name} and {files[1].name} among them; give one as the model"
-        raise errors.invalid(f"model {name}", "a folder with one GGUF file", received)
-    return files[0] if files else None
+    """Return the GGUF file that a name is, None for any other."""
+    return Path(name) if name.endswith(".gguf") and os.path.isfile(name) else None
 
 
 def read_gguf(file: Path) -> Any:

@@ -47,7 +47,7 @@ from studies.design.hooks import (
     scaled_rope,
 )
 from studies.design.known import ADDED, KNOWN, REMEDIES, RESAMPLES, SEED, distances_to_even
-from studies.interventions import unrotated
+from studies.interventions import losses_of, unrotated
 from studies.making import shave
 
 SEARCH_PROMPTS, SEARCH_LENGTH = 6, 256
@@ -120,7 +120,7 @@ def read_forward(instrument: Instrument, ids: Int[Tensor, "N n"], batch_size: in
 
         norms: tuple[list[Tensor], list[Tensor]] = ([], [])
         with hooked(*_norm_hooks(instrument, *norms)):
-            loss[rows] = instrument.losses(ids[rows], see).double().mean(-1).numpy()
+            loss[rows] = losses_of(instrument, ids[rows], see).double().mean(-1).numpy()
         x, a = (torch.stack(sizes, dim=1).double().cpu().numpy() for sizes in norms)
         mixing[rows] = a / (x + a)
     return ForwardReading(kernels / kernels.sum(-1, keepdims=True), mixing, loss)

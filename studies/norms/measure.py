@@ -17,13 +17,14 @@ import xarray as xr
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from posbias.measure.branches import centres, denominators, size_over_features
 from posbias.measure.instrument import Instrument
-from posbias.measure.normalisation import centres, denominators, size_over_features
 from posbias.measure.session import Session
 from posbias.models.attention import Reading
 from posbias.models.families import output_projection
 from posbias.models.hooks import After, hooked, returned
 from posbias.settings import Settings
+from studies.interventions import losses_of
 from studies.norms.courses import removals
 from studies.reference.measure import untrained_twin
 
@@ -191,7 +192,7 @@ def read_recency(
             mean = (reading.probabilities.float() @ j)[..., 1:] / j[1:]
             position[rows, t] = mean.mean((-1, -2)).cpu().numpy()
 
-        loss[rows] = instrument.losses(torch.from_numpy(ids[rows]), observe).double().mean(-1).numpy()
+        loss[rows] = losses_of(instrument, torch.from_numpy(ids[rows]), observe).double().mean(-1).numpy()
     return RecencyReading(preference, positive, position, loss)
 
 

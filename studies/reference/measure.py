@@ -15,11 +15,11 @@ from jaxtyping import Float, Int
 from tokenizers import Tokenizer
 
 from posbias import errors
-from posbias.measure.accumulators import LayerSums
 from posbias.measure.corpus import document_units
 from posbias.measure.positions import read_positions
 from posbias.measure.run import measure
 from posbias.measure.session import Session
+from posbias.measure.traces import LayerSums
 from posbias.models.loading import Source
 from posbias.rollout.order import stochastic_monotonicity
 from posbias.settings import Settings

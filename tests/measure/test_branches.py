@@ -7,9 +7,8 @@ import transformers
 from measuring import CONFIGS, VARIED, make, settings
 
 from posbias.comparison.distances import normalised_wasserstein
-from posbias.measure.branches import MOST_PROMPTS, branch_gains, no_branches, read_branches
+from posbias.measure.branches import MOST_PROMPTS, branch_gains, denominators, is_norm, no_branches, read_branches
 from posbias.measure.instrument import Instrument
-from posbias.measure.normalisation import denominators, is_norm
 from posbias.measure.positions import read_positions
 from posbias.models.families import output_projection
 from posbias.models.hooks import given, hooked, regiven, rereturned, returned

@@ -5,9 +5,9 @@ import pytest
 import torch
 from measuring import N, make, prompts
 
-from posbias.measure.accumulators import LayerSums
 from posbias.measure.instrument import Instrument
 from posbias.measure.positions import read_positions
+from posbias.measure.traces import LayerSums
 from posbias.models import attention
 
 CPU = torch.device("cpu")

@@ -58,32 +58,32 @@ def test_texts_are_their_last_tokens_as_many_as_the_shortest_has(model, tokenize
     "rows", [pd.Series(TEXTS), datasets.Dataset.from_dict({"body": TEXTS})["body"], (one for one in TEXTS)]
 )
 def test_columns_hold_the_same_texts(rows):
-    assert make_corpus("texts", rows).given == tuple(TEXTS)
+    assert make_corpus(rows).given == tuple(TEXTS)
 
 
 def test_the_last_tokens_and_the_first(tokenizer):
     ids = [tokenizer(one)["input_ids"] for one in TEXTS]
     for rule, cut in (("first", lambda row: row[:6]), ("last", lambda row: [0, *row[-5:]])):
-        made = make_prompts(make_corpus("texts", TEXTS), tokenizer, 5, 6, rule=rule)
+        made = make_prompts(make_corpus(TEXTS), tokenizer, 5, 6, rule=rule)
         assert made.ids.tolist() == [cut(row) for row in ids]
 
 
 @pytest.mark.parametrize("rule", ["last", "first"])
 @pytest.mark.parametrize("texts", [["ban bar bad"], ["<s> ban bar bad"], ["<s><s>ban bar bad"]])
 def test_there_is_one_start_token(tokenizer, rule, texts):
-    made = make_prompts(make_corpus("texts", texts), tokenizer, 1, 4, rule=rule)
+    made = make_prompts(make_corpus(texts), tokenizer, 1, 4, rule=rule)
     assert (made.ids == 0).sum() == 1 and made.ids[0, 0] == 0 and made.ids.shape == (1, 4)
     own = tokenizer(texts[0], add_special_tokens=False)["input_ids"]
-    bare = make_prompts(make_corpus("texts", texts), tokenizer, 1, len(own), rule=rule, special_tokens=False)
+    bare = make_prompts(make_corpus(texts), tokenizer, 1, len(own), rule=rule, special_tokens=False)
     assert bare.ids[0].tolist() == own
 
 
 @pytest.mark.parametrize(("said", "expected"), [(ASKED[:1], "<s> ban kam kan bar"), (ASKED, "<s> ban kam kan ban lar")])
 def test_conversations_go_through_the_template(tokenizer, model, said, expected, tmp_path, capsys):
     ids = tokenizer(expected, add_special_tokens=False)["input_ids"]
-    both = model.measure(messages=[said, ASKED[:1]])
+    both = model.measure(texts=[said, ASKED[:1]])
     assert both.results["tokens"].values[0].tolist() == [0, *ids[-(both.length - 1) :]]
-    assert both.length == 5 and model.measure(messages=[said], quantities="influence").length == len(ids)
+    assert both.length == 5 and model.measure(texts=[said], quantities="influence").length == len(ids)
     (tmp_path / "d.jsonl").write_text("".join(json.dumps({"chat": x}) + "\n" for x in (said, ASKED[:1])))
     words = arguments(None, tmp_path / "m.nc", "--field", "chat", "--rule", "last", length=5, prompts=2, batch_size=1)
     code, _, err = status(capsys, [words[0], model.source.model, "-d", str(tmp_path / "d.jsonl"), *words[1:]])
@@ -106,10 +106,10 @@ def test_conversations_go_through_the_template(tokenizer, model, said, expected,
         ({"texts": TEXTS, "length": 7}, "expected 5 prompts of 7 tokens, received 3 from 5 documents"),
         ({"texts": TEXTS, "rule": "random"}, "texts: expected none with the rule random"),
         ({"texts": TEXTS, "dataset": "builtin"}, "texts: expected none beside dataset, received both"),
-        ({"messages": [[{"role": "user"}]]}, "messages: row 0: expected a text, or messages with a role"),
+        ({"texts": [[{"role": "user"}]]}, "texts: row 0: expected a text, or messages with a role"),
         ({"texts": ["ban \udcff kam lar"]}, "document 0: expected text that UTF-8 can hold"),
-        ({"messages": [{"role": "user", "content": "ban \ud800"}]}, "document 0: expected text that UTF-8 can hold"),
-        ({"messages": [{"role": "user", "content": None}]}, "messages: row 0: expected a text, or messages with"),
+        ({"texts": [{"role": "user", "content": "ban \ud800"}]}, "document 0: expected text that UTF-8 can hold"),
+        ({"texts": [{"role": "user", "content": None}]}, "texts: row 0: expected a text, or messages with"),
         ({"texts": TEXTS, "target": "next"}, "measure: expected settings among .*, received target"),
         ({"corpus": ["x" * 10**7]}, "measure: expected settings among .*, received corpus"),
         ({"prompts": 2.5}, "prompts: expected an integer, received 2.5"),
@@ -126,11 +126,11 @@ def test_what_is_no_prompt_is_refused_in_a_line(model, given, message):
 
 def test_a_tokenizer_without_a_template_and_a_template_that_refuses(folder, tokenizer):
     with pytest.raises(ValueError, match="document 0: expected texts, or a tokenizer with a chat template, received"):
-        posbias.open(folder).measure(messages=ASKED)
+        posbias.open(folder).measure(texts=ASKED)
     tokenizer.chat_template = "{{ raise_exception('one system message') }}"
     try:
         with pytest.raises(ValueError, match="expected messages that the chat template takes, received one system"):
-            make_prompts(make_corpus("messages", ASKED[:1]), tokenizer, 1, 4)
+            make_prompts(make_corpus(ASKED[:1]), tokenizer, 1, 4)
     finally:
         tokenizer.chat_template = TEMPLATE
 

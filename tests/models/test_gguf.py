@@ -5,12 +5,10 @@ import shutil
 import gguf
 import numpy as np
 import pytest
-import torch
-from measuring import WORDS, make, refused, save
+from measuring import WORDS, make, refused
 
 import posbias
-from posbias.models.gguf_file import find_gguf, quantisation_of, read_gguf
-from posbias.models.loading import Source
+from posbias.models.gguf_file import quantisation_of, read_gguf
 
 FAMILIES = {
     "bloom": "bloom", "falcon-rotary": "falcon", "gpt2": "gpt2", "llama": "llama", "mistral": "llama",
@@ -122,13 +120,12 @@ def place(tmp_path_factory):
 
 def test_one_file_is_all(place, tmp_path):
     shutil.copy(place / "tiny.gguf", tmp_path / "tiny.gguf")
-    opened, folder = posbias.open(tmp_path / "tiny.gguf"), posbias.open(tmp_path)
+    opened = posbias.open(tmp_path / "tiny.gguf")
     texts = [" ".join(WORDS[k : k + 9]) for k in range(4)]
     measured = opened.measure(texts=texts, length=8)
     assert measured.results.attrs["model"] == "tiny.gguf" and measured.results.attrs["revision"].startswith("file-")
-    assert np.array_equal(measured.influence, folder.measure(texts=texts, length=8).influence)
     chat = [[{"role": "user", "content": text}] for text in texts]
-    assert np.array_equal(opened.measure(messages=chat, length=8).influence, measured.influence)
+    assert np.array_equal(opened.measure(texts=chat, length=8).influence, measured.influence)
     page = measured.report(tmp_path / "page.html").read_text(encoding="utf-8")
     assert "F32 (GGUF), dequantised" in page
 
@@ -159,11 +156,6 @@ def foreign(folder):
     writer.close()
 
 
-def two(folder):
-    for name in ("a.gguf", "b.gguf"):
-        (folder / name).touch()
-
-
 def extra(folder):
     write(folder / "tiny.gguf", "llama", lambda writer: writer.add_tensor("rope_freqs.weight", np.ones(4, np.float32)))
 
@@ -179,14 +171,16 @@ def scaled(folder):
 REFUSED = {
     "torn": (torn, "expected a whole GGUF file"),
     "foreign": (foreign, "expected an architecture that transformers converts: llama, "),
-    "two": (two, "expected a folder with one GGUF file, received 2, a.gguf and b.gguf among them"),
     "more than is read": (extra, "expected a model of all "),
     "a window that is not read": (window, "received attention.sliding_window = 5, which it leaves out"),
     "positions that are not read": (scaled, "received rope.scaling.factor = 4.0, which it leaves out"),
-    "less than is read": (lambda folder: write(folder / "tiny.gguf", "llama", without="ffn_up"), "received none for"),
+    "less than is read": (
+        lambda folder: write(folder / "tiny.gguf", "llama", without="ffn_up"),
+        "received 3 missing (",
+    ),
     "GPT-2 of another length": (
         lambda folder: write(folder / "tiny.gguf", "gpt2", without="position"),
-        "received none for transformer.wpe.weight",
+        "received 1 missing (transformer.wpe.weight)",
     ),
 }
 
@@ -196,17 +190,9 @@ def test_one_line_says_what_is_wrong(tmp_path, capsys, why):
     spoil, expected = REFUSED[why]
     (folder := tmp_path / "model").mkdir()
     spoil(folder)
-    refused(capsys, tmp_path, opening(folder, tmp_path), expected, there=[folder])
+    refused(capsys, tmp_path, opening(folder / "tiny.gguf", tmp_path), expected, there=[folder])
 
 
 def test_without_the_package_it_is_named(place, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("posbias.models.gguf_file.find_spec", lambda name: None)
     refused(capsys, tmp_path, opening(place / "tiny.gguf", tmp_path), "pip install gguf")
-
-
-def test_a_folder_with_a_configuration_is_a_model_as_ever(place, tmp_path):
-    folder = save(tmp_path / "llama")
-    shutil.copy(place / "tiny.gguf", folder / "tiny.gguf")
-    assert find_gguf(str(folder)) is None and Source(str(folder)).quantisation() is None
-    assert find_gguf(str(tmp_path)) is None and find_gguf("") is None and find_gguf("x\0y.gguf") is None
-    assert Source(str(folder)).load_model(torch.float32, "cpu", None).num_parameters() > 0

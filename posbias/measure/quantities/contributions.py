@@ -18,9 +18,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from posbias.measure import quantities
-from posbias.measure.branches import coded_weights, output_weight
+from posbias.measure.branches import centres, coded_weights, denominators, is_norm, multiplier, output_weight
 from posbias.measure.instrument import Instrument
-from posbias.measure.normalisation import centres, denominators, is_norm, multiplier
 from posbias.models.attention import Reading
 from posbias.models.families import output_projection
 from posbias.models.weights import works_on

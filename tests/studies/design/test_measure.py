@@ -33,6 +33,7 @@ from studies.design.measure import (
     quieten,
 )
 from studies.design.tables import gated_table
+from studies.interventions import losses_of
 from studies.reference.models import reference
 from studies.sizes import Untrained
 
@@ -65,7 +66,7 @@ def test_what_is_kept_of_a_trained_network():
     found = measure_designed(settings)
     assert set(found.data_vars) == {*KEPT} and "untrained" in found["variant"].values
     session = Session(settings)
-    losses = session.instrument.losses(session.ids).mean(-1)
+    losses = losses_of(session.instrument, session.ids).mean(-1)
     np.testing.assert_allclose(np.nanmean(found["loss_places"], axis=1), losses, rtol=2e-3)  # a token a place
     np.testing.assert_array_equal(found["document"], session.prompts.origins)
 

@@ -39,6 +39,7 @@ from studies.design.remedies import (
     rolled_out,
 )
 from studies.design.tables import remedy_table
+from studies.interventions import losses_of
 
 ALL_HEADS = {"num_key_value_heads": 4}
 
@@ -50,7 +51,7 @@ def test_a_forward_pass_gives_what_the_instrument_measures(name):
     assert np.allclose(reading.mixing, instrument.measure(ids).lambda_frobenius, rtol=1e-5)
     instrument.forward(ids, lambda x: kernels.append(x.probabilities.mean(1).numpy()))
     assert np.allclose(reading.kernels.swapaxes(0, 1), kernels, atol=1e-6)
-    assert np.allclose(reading.loss, instrument.losses(ids).mean(-1), rtol=1e-5)
+    assert np.allclose(reading.loss, losses_of(instrument, ids).mean(-1), rtol=1e-5)
 
 
 def test_weighted_rollouts_are_those_of_weighted_means():

@@ -5,8 +5,8 @@ import pytest
 import torch
 from measuring import OF_THE_BOOK, N, make, prompts
 
+from posbias.measure.branches import centres, denominators
 from posbias.measure.instrument import Instrument
-from posbias.measure.normalisation import centres, denominators
 from posbias.models.families import output_projection
 from studies.norms.layernorm_simulation import recency_share
 from studies.norms.measure import (
