@@ -156,10 +156,6 @@ class RolloutConfig(_Part):
         """Return the influence profile: the last row of the rollout that the configuration describes."""
         return influence_profile(self.kernels(), self.lambdas(), self.sequence_length)
 
-    def at_length(self, n: int) -> RolloutConfig:
-        """Return the same configuration for n tokens."""
-        return self.model_copy(update={"sequence_length": errors.positive_integer("sequence_length", n)})
-
 
 def read_config(path: Path | str) -> RolloutConfig:
     """Read a rollout configuration; tabs, which some of the published files contain, count as spaces."""

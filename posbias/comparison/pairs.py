@@ -48,15 +48,13 @@ class Comparison:
         )
 
 
-def compare(p: Numbers | Profile, q: Numbers | Profile, *, resamples: int = 2000, seed: int = 0) -> Comparison:
+def compare(p: Numbers | Profile, q: Numbers | Profile) -> Comparison:
     """Compare two influence profiles, of which one may be measured.
 
     Parameters
     ----------
     p, q
         Profiles of equal length: lists, arrays or :class:`~posbias.rollout.labelled.Profile`; each sums to 1.
-    resamples, seed
-        Of the bootstrap over prompts, where exactly one of them was measured.
 
     Raises
     ------
@@ -82,7 +80,7 @@ def compare(p: Numbers | Profile, q: Numbers | Profile, *, resamples: int = 2000
     if len(measured) == 1:
         influence, prediction = measured[0]
         assert influence is not None
-        scored = score(influence, prediction, resamples=resamples, seed=seed)
+        scored = score(influence, prediction)
         interval, prompts = (scored.low, scored.high), len(influence)
     return Comparison(
         names=(first.name, second.name),

@@ -45,23 +45,9 @@ def attention_kernel(
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
-def head_weights(weights: Float[np.ndarray, "H"] | Sequence | None, H: int) -> Float[np.ndarray, "H"]:
-    """Return head weights that sum to 1: uniform for None, otherwise the given ones normalised."""
-    if weights is None:
-        return np.full(H, 1.0 / H)
-    w = errors.finite_array("head_weights", weights, ndim=(1,))
-    if w.size != H:
-        raise errors.invalid("head_weights", f"{H} weights, one for each head", f"{w.size}")
-    if (w < 0).any() or not (w > 0).any():
-        raise errors.invalid("head_weights", "weights ≥ 0 with one above 0", w.tolist())
-    return w / w.sum()
+def mix_heads(A: Float[np.ndarray, "H n n"] | Sequence) -> Float[np.ndarray, "n n"]:
+    """Return the mean over heads, which keeps rows, causality and order.
 
-
-def mix_heads(
-    A: Float[np.ndarray, "H n n"] | Sequence, weights: Float[np.ndarray, "H"] | Sequence | None = None
-) -> Float[np.ndarray, "n n"]:
-    """Return the head average Σ_h w_h A_h; uniform weights unless given.
-
-    Source: residual-aware paper, appendix B (a convex combination keeps rows, causality and order).
+    Source: residual-aware paper, appendix B.
     """
-    return np.tensordot(head_weights(weights, len(A)), errors.stochastic_kernel("A", A), axes=1)
+    return np.asarray(errors.stochastic_kernel("A", A).mean(0))

@@ -60,30 +60,10 @@ class Profile(NDArrayOperatorsMixin, Sequence):
         """Mean position, 0 if all influence is on the first token and 1 if on the last."""
         return mean_position(self.values / self.values.sum())
 
-    @property
-    def first(self) -> float:
-        """Share of the first position."""
-        return float(self.values[0])
-
-    @property
-    def last(self) -> float:
-        """Share of the last position."""
-        return float(self.values[-1])
-
-    @property
-    def trough(self) -> tuple[int, float] | None:
-        """The position strictly between the ends that has the least, and its share; None below three positions."""
-        if self.values.size < 3:
-            return None
-        where = int(self.values[1:-1].argmin()) + 1
-        return where, float(self.values[where])
-
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.values, dtype=dtype, copy=copy)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        if "out" in options:
-            options["out"] = tuple(x.values if isinstance(x, Profile) else x for x in options["out"])
         return getattr(ufunc, method)(*(x.values if isinstance(x, Profile) else x for x in inputs), **options)
 
     def __len__(self) -> int:
@@ -110,7 +90,9 @@ class Profile(NDArrayOperatorsMixin, Sequence):
         return plot_curves([(self.values, {"label": self.name, **style})], ax=ax)
 
     def __repr__(self) -> str:
-        ends = f"first {self.first:.3g}, last {self.last:.3g}"
-        if self.trough is not None:
-            ends += f", lowest between {self.trough[1]:.3g} at position {self.trough[0]}"
-        return f"{self.name}: {len(self)} positions, mean {self.mean_position:.3f}\n{ends}"
+        p = self.values
+        ends = f"first {p[0]:.3g}, last {p[-1]:.3g}"
+        if p.size > 2:
+            lowest = int(p[1:-1].argmin()) + 1
+            ends += f", lowest between {p[lowest]:.3g} at position {lowest}"
+        return f"{self.name}: {p.size} positions, mean {self.mean_position:.3f}\n{ends}"

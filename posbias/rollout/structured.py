@@ -17,7 +17,7 @@ from jaxtyping import Float
 from posbias import errors
 from posbias.errors import Numbers
 from posbias.rollout.flat import Flat
-from posbias.rollout.kernels import attention_kernel, head_weights
+from posbias.rollout.kernels import attention_kernel
 from posbias.rollout.layers import Layers
 from posbias.rollout.masks import Mask, causal
 from posbias.rollout.operators import SAFE, Geometric, Kernel, Matrix, Powers, Window
@@ -213,4 +213,6 @@ def _widen(field: str, x: np.ndarray, T: int, H: int) -> np.ndarray:
 
 def _shares(weights: np.ndarray) -> Float[np.ndarray, "_ H"]:
     """Return rows of head weights that sum to 1."""
-    return np.stack([head_weights(row, row.size) for row in weights])
+    if (weights < 0).any() or not weights.any(1).all():
+        raise errors.invalid("head_weights", "weights ≥ 0 with one above 0 in each layer", weights.tolist())
+    return np.asarray(weights / weights.sum(1, keepdims=True))

@@ -23,10 +23,10 @@ from posbias.models.hooks import hooked
 from posbias.predict import layer_masks
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.kernels import mix_heads
-from posbias.rollout.logits import rope_logits
 from posbias.settings import Settings
 from studies.interventions import rotary_module, unrotated
 from studies.ladder.rotary_kernels import RotaryMeans, distance_kernels
+from studies.rotation import rope_logits
 
 MOST = 128
 """How many of the prompts, at most, queries and keys are read on; the mixing is that of all prompts."""

@@ -1,6 +1,6 @@
 """Kernels of rotary attention without content: from a head's mean query and mean key, the rotation kept.
 
-Features are in pairs (2l-1, 2l), as in :func:`~posbias.rollout.logits.rope_logits`;
+Features are in pairs (2l-1, 2l), as in :func:`~studies.rotation.rope_logits`;
 a pair that is not rotated has θ_l = 0.
 """
 
@@ -13,8 +13,8 @@ from jaxtyping import Bool, Float
 
 from posbias.errors import Numbers
 from posbias.rollout.kernels import attention_kernel
-from posbias.rollout.logits import rotate
 from posbias.rollout.masks import Mask
+from studies.rotation import rotate
 
 
 def distance_logits(

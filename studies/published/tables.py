@@ -45,7 +45,7 @@ def variant_config(
     >>> float(variant_config("mpt-7b", "a", 8).lambdas().min())
     1.0
     """
-    config = numbers.config(model, "all", dataset).at_length(n)
+    config = numbers.config(model, "all", dataset).model_copy(update={"sequence_length": n})
     config = config if variant == "c" else numbers.without_content(config)
     config = numbers.without_residual(config) if variant == "a" else config
     slopes, content = READINGS[reading]

@@ -15,8 +15,9 @@ from jaxtyping import Bool, Complex, Float
 
 from posbias.errors import Numbers
 from posbias.rollout.kernels import attention_kernel
-from posbias.rollout.logits import position_logits, rope_logits, rotate
+from posbias.rollout.logits import position_logits
 from posbias.rollout.masks import Mask, causal
+from studies.rotation import rope_logits, rotate
 from studies.theorems.depth import Values, attention_floor, state_bound
 
 

@@ -31,4 +31,3 @@ def test_kernel_equals_the_slow_one(logits, mask):
 def test_heads_are_mixed_by_weight():
     A = np.array([[[1.0, 0.0], [1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]]])
     assert np.allclose(mix_heads(A), [[1, 0], [0.5, 0.5]])
-    assert np.allclose(mix_heads(A, np.array([1.0, 3.0])), [[1, 0], [0.25, 0.75]])

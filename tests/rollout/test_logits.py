@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from posbias import alibi_slopes, geometric_slopes
-from posbias.rollout.logits import rope_logits
+from studies.rotation import rope_logits
 
 
 @pytest.mark.parametrize("H", [1, 8])

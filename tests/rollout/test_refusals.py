@@ -10,8 +10,6 @@ from posbias.comparison.scores import paired_gain, score
 from posbias.configuration import RolloutConfig
 from posbias.rollout import masks, schedules
 from posbias.rollout.clock import hop_distribution, poisson_distribution
-from posbias.rollout.kernels import head_weights
-from posbias.rollout.logits import rope_logits
 from posbias.rollout.position_bias import layered_biases
 from posbias.rollout.structured import biased_kernels
 from posbias.rollout.untrained import untrained_profile
@@ -42,11 +40,8 @@ ROWS = [
     (lambda: schedules.constant(0, 0.1), "T: expected an integer of at least 1"),
     (lambda: posbias.position_logits(3, -0.1), "slope: expected a number"),
     (lambda: posbias.alibi_slopes(0), "H: expected an integer of at least 1"),
-    (lambda: rope_logits(np.ones((2, 3)), np.ones((2, 3)), [0.1]), "d: expected an even"),
-    (lambda: rope_logits(np.ones((2, 4)), np.ones((2, 4)), [0.1]), "theta: expected 2 angles"),
     (lambda: attention_kernel(np.full((2, 2), np.nan), masks.causal()), "logits: expected finite numbers"),
-    (lambda: head_weights(np.array([1.0, -1.0]), 2), "head_weights: expected weights"),
-    (lambda: head_weights(np.zeros(2), 2), "head_weights: expected weights"),
+    (lambda: structured_kernels(2, weights=np.zeros(2)), "head_weights: expected weights"),
     (lambda: posbias.mix_heads([[[0.5, 0.4], [0.5, 0.5]]]), "A: expected rows that sum to 1"),
     (lambda: posbias.mix_heads([[[1.5, -0.5], [0.5, 0.5]]]), "A: expected no negative weight"),
     (lambda: hop_distribution([0.5, 1.5]), "lambda_: expected values in"),

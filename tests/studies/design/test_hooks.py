@@ -6,7 +6,6 @@ import torch
 from measuring import make, prompts
 
 from posbias.measure.instrument import Instrument
-from posbias.rollout.logits import rope_logits
 from studies.design.hooks import (
     added_logits,
     calibration_logits,
@@ -15,6 +14,7 @@ from studies.design.hooks import (
     scaled_rope,
 )
 from studies.interventions import replaced_rope
+from studies.rotation import rope_logits
 
 ALL_HEADS = {"num_key_value_heads": 4}
 

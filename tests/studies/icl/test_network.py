@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from posbias.rollout.logits import rope_logits
 from posbias.rollout.masks import causal, full, prefix, sliding_window
 from studies.icl.evaluation import accuracies, look_inside
 from studies.icl.network import AttentionOnly
 from studies.icl.settings import Network, Setting, Task
 from studies.icl.task import Stream
+from studies.rotation import rope_logits
 
 TASK = Task(items=4, classes=40, labels=8, burstiness=2, dimension=6)
 N = TASK.tokens

@@ -3,8 +3,8 @@
 import numpy as np
 
 from posbias.rollout import masks
-from posbias.rollout.logits import rope_logits
 from studies.ladder.rotary_kernels import RotaryMeans, distance_kernels, distance_logits
+from studies.rotation import rope_logits
 
 RNG = np.random.default_rng(0)
 THETA = np.array([1.0, 0.3, 0.05])
