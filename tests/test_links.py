@@ -134,7 +134,7 @@ def number(x, how=".2f"):
 
 
 def ends(used, way):
-    """Write how much of the middle the rest of the first eighth has, at least and at most."""
+    """Write how much of what follows the rest of the first eighth has, at least and at most."""
     return " to ".join(number(used[f"use_arm_{way}_{end}"], ".1f") for end in ("least", "most"))
 
 
@@ -165,20 +165,20 @@ def test_the_readme_says_in_words_what_the_chapters_say():
         f"supplies {float(real['real_sink_contributed']):.0%} of what they".replace("%", " %"),
         f"rank correlation {number(real['real_contributions_rank'], '+.2f')}, against ",
         f"against {number(real['real_attention_rank'], '+.2f')} for measured attention",
-        f"gradient is {float(used['use_gradient']):.1f} times the average",
-        f"the beginning *is* used: {ends(used, 'asked')} times as much as the middle (",
+        f"first token has {float(used['use_tip_gradient_256']):.1f} times as much influence",
+        f"changes the prediction only {float(used['use_tip_256']):.1f} times as much",
+        f"are {float(used['use_arm_gradient_256']):.1f} and {float(used['use_arm_replaced_256']):.1f}. In the chat",
+        f"the beginning *is* used: {ends(used, 'asked')} times as much as what follows (",
         f"rank correlation is {number(real['real_long_contributions_rank'], '+.2f')}, still",
         f"ahead of measured attention ({number(real['real_long_attention_rank'], '+.2f')})",
         f"gives the first token {float(real['real_attention_first']):.0f} times the average",
         f"where {float(real['real_first']):.1f} is measured",
-        f"fifty have {float(real['real_last_fifty']):.0%} of the influence".replace("%", " %"),
         f"equal shares {number(small['contributions_mean_even'], '.3f')}. But",
-        f"replacing an average one ({number(used['use_replaced'])})",
-        f"numbers are {float(used['use_gradient_1024']):.1f} (gradient) and {float(used['use_replaced_1024']):.1f} (",
         f"({float(real['real_contributions_first']):.1f} times the average, measured {float(real['real_first']):.1f})",
         f"they are {number(small['contributions_mean'], '.3f')} away on average",
-        f"measured attention {number(small['contributions_mean_attention'], '.3f')},",
-        f", layer shares {number(small['contributions_mean_layer'], '.3f')} and equal",
+        f"measured attention {number(small['contributions_mean_attention'], '.3f')} (by total",
+        f"nearer in {small['contributions_tv_attention']} of the ten), layer",
+        f"), layer shares {number(small['contributions_mean_layer'], '.3f')} and equal",
         f"the difference: {' to '.join(number(real[f'real_rank_gain_{end}'], '+.2f') for end in ('low', 'high'))}",
         f"are significantly nearer ($W_1$ {number(real['real_contributions_own'], '.3f')})",
     ):

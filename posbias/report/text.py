@@ -68,8 +68,8 @@ def say_where_found(subject: Subject) -> Markup:
     model, revision = (str(subject.results.attrs[name]) for name in ("model", "revision"))
     command = shlex.join(["posbias", "lookup", " ".join(model.split()), "rows.jsonl", "-o", "lookup.nc"])
     return sentence(
-        "Influence cannot tell, because it is an average over prompts. Try it with documents, questions and answers of "
-        "your own{where}: <code>{command}</code>, then make this report with <code>--lookup lookup.nc</code>.",
+        "Influence cannot tell: it is sensitivity, not success. Try it with documents, questions and answers of your "
+        "own{where}: <code>{command}</code>, then make this report with <code>--lookup lookup.nc</code>.",
         where=", with the path of the model's folder" if revision.startswith("files-") else "",
         command=command,
     )

@@ -11,8 +11,7 @@ import xarray as xr
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from posbias.comparison.distances import normalised_wasserstein, spearman
-from posbias.comparison.fits import power_fit
+from posbias.comparison.distances import spearman
 from posbias.comparison.resampling import interval
 from posbias.models.families import family_of
 from posbias.report.stats import LONG
@@ -113,16 +112,6 @@ def overstates_start(entry: xr.Dataset) -> bool:
     return bool(gaps.loc["rest", "low"] > 1 and gaps.loc["end", "high"] < 1)
 
 
-def law_is_nearer(entry: xr.Dataset, resamples: int = 60) -> bool:
-    """Tell whether the fitted power law is nearer to use than the gradient is, in 95% of paired resamples."""
-    drawn = (draw_profiles(entry[way].values, resamples) for way in ("gradient", "replaced"))
-    gains = [
-        normalised_wasserstein(gradient, use) - normalised_wasserstein(power_fit(use), use)
-        for gradient, use in zip(*drawn, strict=True)
-    ]
-    return bool(interval(np.array(gains))[0] > 0)
-
-
 def ways_agree(entry: xr.Dataset, resamples: int = RESAMPLES) -> bool:
     """Tell whether deletion and hidden keys rank places more like replacement than the gradient does, in 95%."""
     ways = ("replaced", "gradient", "deleted", "hidden")
@@ -158,5 +147,4 @@ def break_entries(entry: xr.Dataset, runs: int = 20) -> Mapping[str, list[xr.Dat
         ],
         "gradients in place of use": [changed(entry, "replaced", entry["gradient"].values)],
         "use of the first token eight times as large": [changed(entry, "replaced", raised)],
-        "use in place of gradients": [changed(entry, "gradient", entry["replaced"].values)],
     }

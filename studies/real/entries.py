@@ -122,6 +122,8 @@ def measure_use(
         others = torch.cat([draw_replacements(texts, k, settings.seed), after])
         places = sorted({0, n - 1, *range(k % each, n, each)})
         row = {way: measure_changes(model, ids, others, way, before, places)[:n] for way in ways if way in CHANGES}
+        if "likeliest" in ways:
+            row["likeliest"] = measure_changes(model, ids, others, "replaced", before, places, likeliest=True)[:n]
         row["gradient"] = measure_gradient(model, ids, before)[:n]
         if "integrated" in ways:
             found, missed = measure_integrated(model, ids, before)

@@ -51,9 +51,12 @@ def measure_changes(
     way: str,
     front: Sequence[int] = (),
     places: Sequence[int] | None = None,
+    *,
+    likeliest: bool = False,
 ) -> Float[np.ndarray, "n"]:
     """Return the total variation of the next token's distribution when each token in turn is changed.
 
+    Of the ``likeliest`` next token: by how much its probability changes, in place of that.
     ``way`` is ``replaced`` by the token of ``others`` at its place, ``deleted``, or ``hidden`` as a key from all later
     queries; ``front`` are tokens before the prompt, which are not changed. What is not among ``places`` is nan.
     """
@@ -76,7 +79,8 @@ def measure_changes(
             more["attention_mask"] = hiding_mask(hidden, f + start, f + n, whole.logits.dtype).to(model.device)
         cache = first_of(whole.past_key_values, f + start, len(together))
         changed = next_token(model, input_ids=torch.stack(rows), past_key_values=cache, **more)
-        found[list(together)] = (changed - own).abs().sum(-1).cpu() / 2
+        apart = (changed - own).abs()
+        found[list(together)] = (apart[:, own.argmax()] if likeliest else apart.sum(-1) / 2).cpu()
     return found
 
 

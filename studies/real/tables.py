@@ -13,9 +13,10 @@ from posbias.comparison.distances import normalised_wasserstein, spearman, total
 from posbias.comparison.fits import power_fit
 from posbias.comparison.resampling import interval, resample_weights
 
-WAYS = ("gradient", "replaced", "deleted", "hidden", "integrated")
-"""What an entry may say of each token: sensitivity, and use in four ways."""
+WAYS = ("gradient", "likeliest", "replaced", "deleted", "hidden", "integrated")
+"""What an entry may say of each token: sensitivity, and use in five ways."""
 BY = {"replaced": "replacement", "deleted": "deletion", "hidden": "hidden key", "integrated": "integrated gradient"}
+BY |= {"likeliest": "replacement, likeliest token"}
 NUMBERS = {"W1": "W1", "total_variation": "total variation", "spearman": "rank correlation"}
 ENDS = {"first": "first token (× average)", "interval": "95% interval", "lowest": "lowest tenth (× average)"}
 ENDS |= {"last": "last token (× average)"}
@@ -90,12 +91,12 @@ def share_table(entries: Mapping[str, xr.Dataset], resamples: int = 2000) -> pd.
 
 
 def part_of(name: str, n: int) -> slice:
-    """Return a part of n tokens: the ``first`` one, the ``rest`` of its eighth, the ``middle``, the last eighth."""
+    """Return a part of n tokens: the ``first`` one, the ``rest`` of its eighth, the ``next`` three, the last."""
     eighth = n // 8
     return {
         "first": slice(1),
         "rest": slice(1, eighth),
-        "middle": slice(eighth, n - eighth),
+        "next": slice(eighth, 4 * eighth),
         "end": slice(n - eighth, n),
     }[name]
 
@@ -110,7 +111,7 @@ def gap_table(entries: Mapping[str, xr.Dataset], resamples: int = 2000) -> pd.Da
     for name, entry in entries.items():
         both = [entry[way].values for way in ("gradient", "replaced")]
         whole, drawn = [profile_of(x) for x in both], [draw_profiles(x, resamples) for x in both]
-        for part in ("first", "rest", "middle", "end"):
+        for part in ("first", "rest", "next", "end"):
             where = part_of(part, whole[0].size)
             gradient, use = (p.size * p[where].mean() for p in whole)
             more, less = (x[:, where].sum(1) for x in drawn)

@@ -156,7 +156,7 @@ def test_the_interval_of_mixing_holds_it(evidence):
 def test_the_interval_of_the_mean_position_is_of_whole_prompts_drawn_again(evidence):
     places = [mean_position(x) for x in evidence.resampled]
     low, high = np.quantile(places, [0.025, 0.975])
-    assert f"mean position {mean_position(evidence.p):.2f} ({low:.2f} to {high:.2f})," in said(evidence, "where")
+    assert f"{mean_position(evidence.p):.2f} ({low:.2f} to {high:.2f})," in said(evidence, "where")
 
 
 def said(evidence, name):

@@ -11,7 +11,6 @@ from studies.real.checks import (
     break_ways,
     is_sensitive,
     is_unused,
-    law_is_nearer,
     lemma_holds,
     readings_part,
     spread,
@@ -61,7 +60,6 @@ def test_readings_part_where_states_are_long():
         (is_sensitive, "places of each prompt shuffled"),
         (is_unused, "gradients in place of use"),
         (is_unused, "use of the first token eight times as large"),
-        (law_is_nearer, "use in place of gradients"),
     ],
 )
 def test_checks_pass_on_what_is_so_and_fail_on_what_is_broken(entry, check, what):
