@@ -1,12 +1,10 @@
-"""Place + content of planted effects: what is found, what is left over, and what predicts it."""
+"""Planted effects of place and content, told from what is none; what tables say, the chapter prints."""
 
 import numpy as np
-import pytest
-import xarray as xr
 
 from studies.factor import tables
 from studies.factor.measure import balanced_orders
-from studies.factor.tables import Shares, log_shares
+from studies.factor.tables import Shares
 
 K, SETS = 6, 12
 PLACE = np.array([-0.6, -0.3, -0.1, 0.0, 0.2, 0.8])
@@ -21,24 +19,6 @@ def planted(seed=0, *, place=1.0, content=0.5, noise=0.0):
     y = place * PLACE + np.take_along_axis(np.broadcast_to(said[:, None], passage.shape), passage, -1)
     y = y + noise * rng.standard_normal(passage.shape)
     return Shares(y - y.mean(-1, keepdims=True), passage)
-
-
-def entry_of(data):
-    return xr.Dataset({name: (("set", "order", "place"), x) for name, x in data.items()})
-
-
-def test_shares_are_logarithms_about_the_mean_of_their_prompt():
-    data = {"influence": np.exp([[[1.0, 3.0]]]), "passage": np.array([[[1, 0]]])}
-    shares = log_shares(entry_of(data))
-    np.testing.assert_allclose(shares.y, [[[-1, 1]]])
-    np.testing.assert_allclose(shares.content, [[1, -1]])
-    np.testing.assert_allclose(shares.placed(shares.content), shares.y)
-
-
-def test_effects_are_found():
-    shares = planted(noise=0.1)
-    np.testing.assert_allclose(shares.place, PLACE, atol=0.03)
-    assert shares.content.std() == pytest.approx(0.5, abs=0.1)
 
 
 def product(shares, places=None):

@@ -31,21 +31,6 @@ def run_of(accuracy, profile, *, encoding="none", tokens=1, values=4, found=None
     return Run(make_results(arrays, range(seeds), step * tests, attributes), xr.Dataset(profiles))
 
 
-def test_a_hop_is_a_row_of_the_kernel():
-    run = run_of(np.ones((1, 2, 8)), np.ones(8), encoding="steep", layers=1)
-    weights = np.exp(0.125 * np.arange(9))  # of the keys, for the last query of nine tokens
-    np.testing.assert_allclose(predicted(run, "one hop"), weights[:8] / weights.sum())
-    kernel = np.tril(np.exp(0.125 * (np.arange(9) - np.arange(9)[:, None])))
-    kernel /= kernel.sum(1, keepdims=True)
-    np.testing.assert_allclose(predicted(run, "two hops"), (kernel @ kernel)[-1, :8])
-    assert predicted(run, "end").tolist() == predicted(run, "recency").tolist() == [*range(1, 9)]
-    early = run_of(np.ones((1, 2, 8)), np.ones(8), encoding="early")
-    assert predicted(early, "end").tolist() == [*range(8, 0, -1)]
-    assert tables.gives_order(run) and not any(
-        tables.gives_order(run_of(np.ones((1, 2, 8)), np.ones(8), encoding=kind)) for kind in ("none", "rope")
-    )
-
-
 def delayed(encoding, price, n=32, **options):
     """Return a setting in which a nat of the prior, part by part, costs so many steps."""
     profile = predicted(run_of(np.ones((1, 2, n)), np.ones(n), encoding=encoding), TASK)
