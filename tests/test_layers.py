@@ -29,7 +29,6 @@ SHARED += (
     "studies.untrained_profiles",
     "studies.interventions",
     "studies.sizes",
-    "studies.rotation",
 )
 SHARED += ("studies.biased", "studies.rotation")
 """What every study may import beside posbias."""
@@ -43,13 +42,13 @@ BUDGETS = {
     "posbias/configuration.py": (208, "200 were planned: each field is named in what refuses it"),
     "posbias/explain": (527, "550 were planned"),
     "posbias/lookup": (960, "800 were planned: a user's rows, two tasks, three arms, a figure, few rows not misled"),
-    "posbias/models": (1783, "1,500 were planned: GGUF, models in memory, codes, biases, a row tried"),
-    "posbias/measure": (3032, "2,800 were planned: the front door (624), texts, any causal model, 16 bits are here"),
-    "posbias/cli": (536, "600 were planned"),
-    "posbias": (11662, "11,000 were planned: what a cut would cost whom is with each package"),
-    "studies": (15561, "16,000 are planned: summaries, biases and rotations came from posbias; rivals, any models"),
+    "posbias/models": (1787, "1,500 were planned: GGUF, models in memory, codes, biases, a row tried"),
+    "posbias/measure": (3036, "2,800 were planned: the front door (624), texts, any causal model, 16 bits are here"),
+    "posbias/cli": (538, "600 were planned"),
+    "posbias": (11672, "11,000 were planned: what a cut would cost whom is with each package"),
+    "studies": (15560, "16,000 are planned: summaries, biases and rotations came from posbias; rivals, any models"),
     "bookkit": (2411, "2,400 are planned; figures in words came from posbias; the explorer's documents, one PDF"),
-    "tests": (16126, "16,000 are planned: a ceiling until then; breaks noticed; files given to the explorer, one PDF"),
+    "tests": (16129, "16,000 are planned: a ceiling until then; breaks noticed; files given to the explorer, one PDF"),
 }  # fmt: skip
 """Most lines of a folder's files, those of folders in it too; and why, where they are more than was planned."""
 SLACK = 1.05

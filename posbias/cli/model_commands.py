@@ -137,6 +137,7 @@ def explain(
     segments: Annotated[
         str, typer.Option(help=r"Separator of the prompt's segments, \n for a line break; empty for one segment.")
     ] = r"\n\n",
+    no_deletions: Annotated[bool, typer.Option("--no-deletions", help="Delete no segment.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the segments; no weights are read.")] = False,
     overwrite: Replace = False,
     *,
@@ -161,6 +162,7 @@ def explain(
 
     asked = {name: value for name, value in measuring.items() if value is not None}
     asked |= {"answer": answer, "segments": segments.replace(r"\n", "\n").replace(r"\t", "\t") or None}
+    asked["deletions"] = not no_deletions
     with progress(1, "model", "opening"):
         opened = posbias.open(model, **opening)
     if dry_run:

@@ -55,7 +55,7 @@ class Target:
         return z.log_softmax(-1).gather(-1, ids[..., None])[..., 0].sum(-1)
 
 
-def explain(settings: Settings, text: Any, *, progress: bool, **asked: Any) -> Explanation:
+def explain(settings: Settings, text: Any, *, deletions: bool, progress: bool, **asked: Any) -> Explanation:
     """Return what a prompt's parts do.
 
     ``asked`` is that of :func:`prepare`, which refuses before the model is loaded what is wrong with the prompt or its
@@ -69,12 +69,12 @@ def explain(settings: Settings, text: Any, *, progress: bool, **asked: Any) -> E
             session.instrument, session.self_check  # noqa: B018 - loads, and raises
             bar.update()
         reader = Reader(prompt, chosen, session, progress)
-        return reader.explain(reader.contributions())
+        return reader.explain(reader.contributions(), deletions)
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
         raise out_of_memory() if is_out_of_memory(error) else error from None
 
 
-def preview(settings: Settings, text: Any, **asked: Any) -> str:
+def preview(settings: Settings, text: Any, *, deletions: bool, **asked: Any) -> str:
     """Return the segments of a prompt with their tokens, and what would be read; no weights are."""
     prompt, chosen, session = prepare(settings, text, **asked)
     sizes = np.bincount(prompt.segment[prompt.segment >= 0])
@@ -83,7 +83,7 @@ def preview(settings: Settings, text: Any, **asked: Any) -> str:
     n = len(prompt.ids)
     read = [f"a gradient of {n} tokens"]
     read += ["contributions"] * (session.family is not None and n <= KERNEL_SIZE)
-    read.append(f"{len(parts)} deletions, each from where its segment begins")
+    read += [f"{len(parts)} deletions, each from where its segment begins"] * deletions
     return "\n".join([f"{chosen.words}, behind {len(parts)} segments", *parts, f"To be read: {', '.join(read)}"])
 
 
@@ -186,7 +186,7 @@ class Reader:
                 bar.update()
         return [value - values[0] for value in values[:0:-1]]
 
-    def explain(self, contributed: Float[np.ndarray, "n"] | None) -> Explanation:
+    def explain(self, contributed: Float[np.ndarray, "n"] | None, deletions: bool) -> Explanation:
         """Return everything that is to be said of the prompt."""
         prompt = self.prompt
         share, value = self.influence()
@@ -198,7 +198,7 @@ class Reader:
         segments = pd.DataFrame({
             "label": [label(text, k) for k, text in enumerate(prompt.texts, 1)],
             "text": prompt.texts, "tokens": np.bincount(prompt.segment[prompt.segment >= 0]),
-            "removed": self.delete_segments(), "share": own,
+            "removed": self.delete_segments() if deletions else np.nan, "share": own,
             "contributed": np.nan if contributed is None else by_segment(contributed, prompt.segment),
         }, index=pd.RangeIndex(1, len(own) + 1, name="segment"))  # fmt: skip
         model = self.session.settings.source.name().removeprefix("reference/")

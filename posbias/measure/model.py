@@ -93,6 +93,7 @@ class Model:
         *,
         answer: str | None = None,
         segments: str | Sequence[str] | None = "\n\n",
+        deletions: bool = True,
         progress: bool | None = None,
         **settings: Any,
     ) -> Explanation:
@@ -108,6 +109,8 @@ class Model:
             the probability of the likeliest next token.
         segments
             A separator; or texts that occur in the prompt, in their order; None for one segment.
+        deletions
+            Whether each segment is deleted, which takes longest.
         progress
             As in :meth:`measure`.
         settings
@@ -126,13 +129,14 @@ class Model:
         check_names("explain", settings)
         asked = {"quantities": ALWAYS if row_of(self.config) else ALONE, **settings}
         with self._running(asked, progress) as (chosen, shown):
-            return explain(chosen, text, answer=answer, segments=segments, progress=shown)
+            return explain(chosen, text, answer=answer, segments=segments, deletions=deletions, progress=shown)
 
     def preview_explain(self, text: Any, **asked: Any) -> str:
         """Return the segments of a prompt and what would be read, for the same arguments; no weights are read."""
         from posbias.explain.measure import preview
 
-        how = {"answer": asked.pop("answer", None), "segments": asked.pop("segments", "\n\n")}
+        how = {"answer": None, "segments": "\n\n", "deletions": True}
+        how |= {name: asked.pop(name) for name in how if name in asked}
         check_names("explain", asked)
         with self._running({"quantities": ALONE, **asked}, False) as (chosen, _):
             return preview(chosen, text, **how)

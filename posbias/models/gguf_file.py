@@ -18,8 +18,12 @@ UNREAD = ("rope.scaling.", "attention.sliding_window")
 
 
 def find_gguf(name: str) -> Path | None:
-    """Return the GGUF file that a name is, None for any other."""
-    return Path(name) if name.endswith(".gguf") and os.path.isfile(name) else None
+    """Return the GGUF file that a name is, or the only one of a folder without a config.json; None for any other."""
+    if name.endswith(".gguf") and os.path.isfile(name):
+        return Path(name)
+    folder = os.path.isdir(name) and not os.path.isfile(os.path.join(name, "config.json"))
+    files = list(Path(name).glob("*.gguf")) if folder else []
+    return files[0] if len(files) == 1 else None
 
 
 def read_gguf(file: Path) -> Any:

@@ -129,6 +129,8 @@ def test_the_page_and_the_command(place, tmp_path, capsys):
     assert code == 2 and "--overwrite" in err
     code, out, err = status(capsys, [*words, "--overwrite", "--segments", ""])
     assert code == 0 and "depends most" not in out, err
+    code, out, err = status(capsys, [*words, "--overwrite", "--no-deletions"])
+    assert code == 0 and "no deletion was tried" in out, err
     assert "nan" not in Parsed((tmp_path / "p.html").read_text()).text
 
 
@@ -192,6 +194,7 @@ def test_a_dry_run_lists_the_segments_and_loads_nothing(place, tmp_path, capsys,
     code, out, err = status(capsys, words)
     assert code == 0 and re.findall(r"^segment \d: (\d+) tokens", out, re.M) == ["9", "5", "7", "4"], err
     assert "a gradient of 26 tokens, contributions, 4 deletions" in out
+    assert status(capsys, [*words, "--no-deletions"])[1].rstrip().endswith("contributions")
     assert [*tmp_path.iterdir()] == [tmp_path / "p.txt"]
     (tmp_path / "p.txt").write_text("\t".join(PARTS[:2]))
     code, out, err = status(capsys, [*words, "--segments", r"\t"])

@@ -120,10 +120,11 @@ def place(tmp_path_factory):
 
 def test_one_file_is_all(place, tmp_path):
     shutil.copy(place / "tiny.gguf", tmp_path / "tiny.gguf")
-    opened = posbias.open(tmp_path / "tiny.gguf")
+    opened, folder = posbias.open(tmp_path / "tiny.gguf"), posbias.open(tmp_path)
     texts = [" ".join(WORDS[k : k + 9]) for k in range(4)]
     measured = opened.measure(texts=texts, length=8)
     assert measured.results.attrs["model"] == "tiny.gguf" and measured.results.attrs["revision"].startswith("file-")
+    assert np.array_equal(measured.influence, folder.measure(texts=texts, length=8).influence)
     chat = [[{"role": "user", "content": text}] for text in texts]
     assert np.array_equal(opened.measure(texts=chat, length=8).influence, measured.influence)
     page = measured.report(tmp_path / "page.html").read_text(encoding="utf-8")
