@@ -113,7 +113,7 @@ def published_presets() -> Iterator[dict[str, Any]]:
             "name": name,
             "label": model.label,
             "collection": "published",
-            "source": "mixing and content as published, measured on FineWeb-Edu",
+            "source": "slopes, mixing and content as published, measured on FineWeb-Edu",
             "length": config.sequence_length,
             "heads": heads,
             "slopes": rule,

@@ -543,7 +543,7 @@ def test_the_switch_between_the_laws(driver, show):
         f"squares {hops:.4g} attention",
     ):
         assert part in said
-    is_said(driver, "Untrained: squares")
+    is_said(driver, "Law of untrained networks: squares")
     assert "#" + driver.execute_script("return location.hash").strip("#") == hash_of(start | {"law": "untrained"})
     without = after(driver, element(driver, "force-position").click)
     assert np.abs(without - predicted_untrained(**start, off=("position",))).max() < 1e-12

@@ -39,7 +39,7 @@
     ],
     diagonal: ["Diagonal", "added where a token attends to itself"],
     length: ["Length", "tokens n"],
-    law: ["Law", "", { aligned: "aligned: sizes", untrained: "untrained: squares" }],
+    law: ["Law", "", { aligned: "rollout: sizes", untrained: "law of untrained networks: squares" }],
     axis: ["Influence axis", "", { linear: "linear", log: "logarithmic" }],
     beside: ["Curves beside", "", { none: "none", contributions: "contributions", "value-maps": "value maps", both: "both" }],
   };
@@ -60,8 +60,8 @@
   const HIDDEN_HINT = "no effect: flat logits hide the diagonal";
 
   const LAW_HINT = {
-    aligned: "Contributions of different layers point one way and add as sizes: the rollout.",
-    untrained: "Value maps are independent, as before training: contributions of different sets of layers add as squares.",
+    aligned: "What comes through different layers points one way and adds as sizes: the rollout.",
+    untrained: "Value maps are independent, as before training: what comes through different sets of layers adds as squares.",
   };
 
   const place = document.getElementById("explorer");

@@ -24,7 +24,7 @@
      diagonal   logit added where a token attends to itself
      length     tokens, 4 to 4096
      off        forces switched off, with commas between: mask, residual, position, content
-     law        aligned or untrained: contributions of different layers added as sizes, or as squares
+     law        aligned or untrained: what comes through different layers added as sizes, or as squares
      axis       log or linear: the axis of influence
      beside     none, contributions, value-maps or both: predictions that were made of the model itself, as curves */
 (function (root) {
