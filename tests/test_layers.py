@@ -48,7 +48,7 @@ BUDGETS = {
     "posbias": (11672, "11,000 were planned: what a cut would cost whom is with each package"),
     "studies": (15560, "16,000 are planned: summaries, biases and rotations came from posbias; rivals, any models"),
     "bookkit": (2411, "2,400 are planned; figures in words came from posbias; the explorer's documents, one PDF"),
-    "tests": (16129, "16,000 are planned: a ceiling until then; breaks noticed; files given to the explorer, one PDF"),
+    "tests": (16127, "16,000 are planned: a ceiling until then; breaks noticed; files given to the explorer, one PDF"),
 }  # fmt: skip
 """Most lines of a folder's files, those of folders in it too; and why, where they are more than was planned."""
 SLACK = 1.05

@@ -53,10 +53,9 @@ def test_a_model_without_a_row_has_influence_alone(kind, place, tmp_path):
     plain = PlainInstrument(AutoModelForCausalLM.from_pretrained(place / kind))
     own = plain.measure(torch.from_numpy(found.results["tokens"].values.astype(np.int64))).influence
     assert np.allclose(found.results["influence_prompts"], own, rtol=1e-5)
-    for matrices in (True, False):
-        again = posbias.load(found.save(tmp_path / f"{matrices}.nc", matrices=matrices))
-        assert np.array_equal(again.influence.values, found.influence.values)
-        assert [*again.compare()] == ["last", "even", "power-law"], "which know nothing of a model"
+    again = posbias.load(found.save(tmp_path / "m.nc"))
+    assert np.array_equal(again.influence.values, found.influence.values)
+    assert [*again.compare()] == ["last", "even", "power-law"], "which know nothing of a model"
     assert found.described in repr(found) and "influence alone" in repr(found)
     page = found.report(tmp_path / "r.html").read_text()
     assert "The file has influence alone" in page and "a family without a row" in page
