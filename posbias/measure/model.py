@@ -135,7 +135,7 @@ class Model:
         """Return the segments of a prompt and what would be read, for the same arguments; no weights are read."""
         from posbias.explain.measure import preview
 
-        how = {"answer": None, "segments": "\n\n", "deletions": True}
+        how: dict[str, Any] = {"answer": None, "segments": "\n\n", "deletions": True}
         how |= {name: asked.pop(name) for name in how if name in asked}
         check_names("explain", asked)
         with self._running({"quantities": ALONE, **asked}, False) as (chosen, _):
