@@ -336,7 +336,7 @@
     if (sizes) {
       const gap = engine.wasserstein(p, sizes).toFixed(3);
       const far = `mean position ${engine.meanPosition(sizes).toFixed(3)}, distance ${gap}`;
-      found.push(["Untrained", `squares are added over sets of layers; adding sizes instead: ${far}`]);
+      found.push(["Law of untrained networks", `squares are added over sets of layers; adding sizes instead: ${far}`]);
     }
     if (measured) {
       const near = (q) => `W₁ ${engine.wasserstein(q, measured).toFixed(3)}, total variation ${engine.totalVariation(q, measured).toFixed(3)}, rank ${digits(engine.spearman(q, measured), 2)}`;
