@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from posbias import errors
 from posbias.design import KINDS, Attended, Choice, Description, choose_bias, in_one_number, rounded
 from posbias.measure.instrument import Instrument
-from posbias.models.attention import Reading
 from posbias.models.biases import added_biases
 from posbias.models.families import Family, family_of
 from posbias.models.hooks import After, hooked
 from posbias.rollout.position_bias import AlibiBias, FlatBias, LogBias, NoBias, describe, position_bias
+from studies.interventions import read_layers
 
 EVALUATIONS = 32
 """Settings that are tried of everything that is searched."""
@@ -101,16 +101,11 @@ class Additions:
     @cached_property
     def attended(self) -> Attended:
         """What the model does on the prompts: mean attention of each head, and mean λ."""
-        total = np.zeros((self.instrument.T, self.instrument.H, *[min(LENGTH, self.ids.shape[1])] * 2))
-        mixing = []
-
-        def see(reading: Reading) -> None:
-            total[reading.layer] += reading.probabilities.double().sum(0).cpu().numpy()
-
+        instrument, total, mixing = self.instrument, np.zeros(()), []
         for batch in self.ids[:, :LENGTH].split(self.batch_size):
-            self.instrument.forward(batch, see)
-            mixing.append(self.instrument.measure(batch).lambda_frobenius.double().numpy())
-        return Attended(total / total.sum(-1, keepdims=True), np.concatenate(mixing).mean(0), self.instrument.H)
+            total = total + read_layers(instrument, batch, lambda x: x.probabilities.double().sum(0)).cpu().numpy()
+            mixing.append(instrument.measure(batch).lambda_frobenius.double().numpy())
+        return Attended(total / total.sum(-1, keepdims=True), np.concatenate(mixing).mean(0), instrument.H)
 
     def temperatures(self, name: str, setting: Setting) -> Float[np.ndarray, "T"]:
         """Return by what content logits are divided in each layer; 1 for what divides none."""

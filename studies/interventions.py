@@ -1,6 +1,6 @@
 """What is exchanged while a model is measured: a context, after which it is what it was; no weight changes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from posbias import errors
 from posbias.measure.instrument import Instrument, Observer
 from posbias.measure.ladder import Rungs
+from posbias.models.attention import Reading
 from posbias.models.families import Family
 from posbias.models.hooks import hooked
 
@@ -62,32 +63,56 @@ def losses_of(instrument: Instrument, ids: Int[Tensor, "B n"], observe: Observer
     return nn.functional.cross_entropy(logits.mT, ids[:, 1:].to(logits.device), reduction="none").cpu()
 
 
+def read_layers(
+    instrument: Instrument, ids: Int[Tensor, "B n"], read: Callable[[Reading], Tensor]
+) -> Float[Tensor, "T ..."]:
+    """Return what is read of each layer's attention in one forward pass."""
+    found: list[Tensor] = []
+    instrument.forward(ids, lambda reading: found.append(read(reading)))
+    return torch.stack(found)
+
+
+def own(reading: Reading) -> Float[Tensor, "B H n n"]:
+    """Return attention weights of each prompt."""
+    return reading.probabilities.float()
+
+
+def mean(reading: Reading) -> Float[Tensor, "H n n"]:
+    """Return their means over prompts."""
+    return own(reading).mean(0)
+
+
+def content_free(reading: Reading) -> Float[Tensor, "H n n"]:
+    """Return the softmax of mask and position bias, as eager attention is given them."""
+    allowed, bias = reading.allowed, reading.bias
+    free = torch.zeros(reading.shape[1], *allowed.shape) + (0.0 if bias is None else bias)
+    return free.masked_fill(~allowed, -torch.inf).softmax(-1)
+
+
 def shifted(kernels: Float[Tensor, "T H n n"]) -> Float[Tensor, "T H n n"]:
     """Return kernels in which each query has the weights of the query before it; the first keeps its own."""
     return torch.cat([kernels[..., :1, :], kernels[..., :-1, :]], dim=-2)
 
 
 def exchanged_rungs(
-    instrument: Instrument,
-    pairings: Int[np.ndarray, "P B"],
-    kernels: Float[Tensor, "T H n n"],
-    order: Int[np.ndarray, "T"],
+    instrument: Instrument, pairings: Int[np.ndarray, "P B"], kernels: Float[Tensor, "T ... H n n"]
 ) -> Rungs:
-    """Return a rung of given kernels, one for each layer, on which layer t has the value maps of layer ``order[t]``."""
-    family = instrument.family
-    parent, _, name = family.attention.rpartition(".")
+    """Return a rung of given kernels, one for each layer, with the next layer's value maps; the last has the first's.
+
+    An attention module that is given its weights gives values and their output alone.
+    """
+    parent, _, name = instrument.family.attention.rpartition(".")
 
     @contextmanager
     def changed(t: int) -> Iterator[None]:
         place = instrument.layers[t].get_submodule(parent)
-        setattr(place, name, instrument.attentions[order[t]])
+        setattr(place, name, instrument.attentions[(t + 1) % instrument.T])
         try:
             yield
         finally:
             setattr(place, name, instrument.attentions[t])
 
-    moved = torch.empty_like(kernels)
-    moved[torch.from_numpy(order)] = kernels  # a module is given kernels by its own number
+    moved = kernels.roll(1, 0)  # a module is given kernels by its own number
     return Rungs(pairings, moved, ("positions",), changed=changed)
 
 
@@ -106,11 +131,8 @@ def permuted_rungs(
             order = np.random.default_rng((seed, t)).permutation(h.shape[-1])
             return h * (out / torch.where(h == 0, 1.0, h))[..., torch.from_numpy(order)]
 
-        hook = activation_of(instrument, t).register_forward_hook(exchange)
-        try:
+        with hooked(after=[(activation_of(instrument, t), exchange)]):
             yield
-        finally:
-            hook.remove()
 
     return Rungs(pairings, kernels, ("positions",), changed=changed)
 

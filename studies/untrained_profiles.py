@@ -21,6 +21,7 @@ from posbias.measure.results import VARIABLES
 from posbias.measure.session import Session
 from posbias.predict import predict
 from posbias.provenance import versions
+from studies.interventions import read_layers
 from studies.making import shave
 
 SEEDS = 3
@@ -69,6 +70,7 @@ def read_untrained(
     positions = read_positions(instrument, ids.shape[1])
     arrays = {"lambda_frobenius": mixing, "slopes": positions.slopes, "window": positions.window, **vars(branches)}
     results = xr.Dataset({name: (VARIABLES[name][0], x) for name, x in arrays.items()}, attrs=dict(attributes))
+    content = read_layers(instrument, ids[:1], lambda x: x.content()[..., x.allowed].std()).double().numpy()
     K, gain, n = branches.step_gain, _gain(branches.step_gain), ids.shape[1]
     pairs = np.einsum("tij,ti,tj->t", K, 1 / gain, 1 / gain)
     return xr.Dataset({
@@ -78,7 +80,7 @@ def read_untrained(
         "branch_gain": ("layer", np.linalg.norm(branches.branch_gain, axis=1)),
         "step_gain": ("layer", np.sqrt((gain**2).mean(1))),
         "overlap": ("layer", (pairs - n) / (n * n - n)),
-        "content": ("layer", _content(instrument, ids[:1])),
+        "content": ("layer", content),
     }).assign_coords(prediction=list(PROFILES))  # fmt: skip
 
 
@@ -124,14 +126,3 @@ def _profiles(results: xr.Dataset) -> np.ndarray:
     for name, steps in (("no gates", gain[:, :, None] * gain[:, None, :]), ("no steps", 0 * K.values)):
         found[name] = predict(results.assign(step_gain=(K.dims, steps)), "head-gains-squared")
     return np.stack([found[name] for name in PROFILES])
-
-
-def _content(instrument: Instrument, ids: Any) -> np.ndarray:
-    """Return the standard deviation of each layer's content logits over what queries may see."""
-    found = np.zeros(instrument.T)
-
-    def observe(reading: Any) -> None:
-        found[reading.layer] = float(reading.content()[..., reading.allowed].std())
-
-    instrument.forward(ids, observe)
-    return found

@@ -15,6 +15,7 @@ from posbias.measure.instrument import Instrument
 from posbias.measure.session import Session
 from posbias.models.hooks import given, hooked, regiven, rereturned, returned
 from posbias.settings import Settings
+from studies.interventions import mean, read_layers
 from studies.ladder.gradients import read_streams
 from studies.making import shave
 
@@ -54,12 +55,7 @@ def gradient_bound(instrument: Instrument, ids: Int[Tensor, "1 n"], top: Float[T
     Source: this project, theorem on the aligned sum as a bound.
     """
     steps, scales = _steps(instrument, ids)
-    weights: dict[int, Tensor] = {}
-
-    def see(reading: Any) -> None:
-        weights[reading.layer] = reading.probabilities[0].double().cpu()
-
-    instrument.forward(ids, see)
+    weights = read_layers(instrument, ids, mean).double().cpu()
     v, parallel = top.double(), instrument.family.is_parallel(instrument.model.config)
     for t in reversed(range(instrument.T)):
         W_O, W_V = (x.double() for x in head_maps(instrument, t))

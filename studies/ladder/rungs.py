@@ -17,7 +17,7 @@ from posbias.measure.session import Session
 from posbias.models.families import window
 from posbias.rollout import masks
 from posbias.settings import RUNGS, Settings
-from studies.interventions import exchanged_rungs, permuted_rungs, shifted
+from studies.interventions import content_free, exchanged_rungs, mean, permuted_rungs, read_layers, shifted
 from studies.ladder.rotary import read_rotary_means
 from studies.ladder.rotary_kernels import distance_kernels
 from studies.ladder.rung_tables import OWN, ROTARY, SHIFTED
@@ -45,7 +45,7 @@ def measure_rungs(settings: Settings, init: str = "", more: bool = False, pairin
     instrument, (N, n) = session.instrument, session.ids.shape
     given = {}
     if more:
-        given[SHIFTED] = shifted(content_free_kernels(instrument, session.ids[:2]))
+        given[SHIFTED] = shifted(read_layers(instrument, session.ids[:2], content_free))
     if more and instrument.family.position_of(session.config) == "rotary":
         given[ROTARY] = rotary_kernels(instrument, session.prompts.ids, settings.batch_size)
     names = [*RUNGS, *given]
@@ -78,19 +78,6 @@ def measure_rungs(settings: Settings, init: str = "", more: bool = False, pairin
     )
 
 
-def content_free_kernels(instrument: Instrument, ids: Int[Tensor, "B n"]) -> Float[Tensor, "T H n n"]:
-    """Return the softmax of mask and position bias, as eager attention is given them."""
-    kept: dict[int, Tensor] = {}
-
-    def see(reading: object) -> None:
-        allowed, bias = reading.allowed, reading.bias  # type: ignore[attr-defined]
-        free = torch.zeros(reading.shape[1], *allowed.shape) + (0.0 if bias is None else bias)  # type: ignore[attr-defined]
-        kept[reading.layer] = free.masked_fill(~allowed, -torch.inf).softmax(-1)  # type: ignore[attr-defined]
-
-    instrument.forward(ids, see)
-    return torch.stack([kept[t] for t in range(instrument.T)])
-
-
 def rotary_kernels(instrument: Instrument, ids: Int[np.ndarray, "N n"], batch_size: int) -> Float[Tensor, "T H n n"]:
     """Return the kernels of mean queries and mean keys of these prompts, under each layer's mask."""
     means, n = read_rotary_means(instrument, ids, batch_size), ids.shape[1]
@@ -107,20 +94,12 @@ def measure_exchanged(settings: Settings, pairings: int = 1) -> xr.Dataset:
     values and their output alone, is that of layer t + 1, and the last layer has the first's. ``exchanged_prompts``
     (prompt, position) is what comes of it, and the rest as :func:`_beside_own` says.
     """
-
-    def exchanged(instrument: Instrument, rings: Int[np.ndarray, "P B"], mean: Float[Tensor, "T H n n"]) -> Rungs:
-        return exchanged_rungs(instrument, rings, mean, np.roll(np.arange(instrument.T), -1))
-
-    return _beside_own(settings, pairings, "exchanged", exchanged)
+    return _beside_own(settings, pairings, "exchanged", exchanged_rungs)
 
 
 def measure_permuted(settings: Settings, pairings: int = 1) -> xr.Dataset:
     """Measure influence by mean attention, with each MLP's own gates and with gates that its hidden units exchange."""
-
-    def permuted(instrument: Instrument, rings: Int[np.ndarray, "P B"], mean: Float[Tensor, "T H n n"]) -> Rungs:
-        return permuted_rungs(instrument, rings, mean, settings.seed)
-
-    return _beside_own(settings, pairings, "permuted", permuted)
+    return _beside_own(settings, pairings, "permuted", lambda *x: permuted_rungs(x[0], x[1], x[2], settings.seed))
 
 
 def _beside_own(
@@ -133,8 +112,8 @@ def _beside_own(
     found = np.zeros((3, N, n))
     for rows, ids in session.batches():
         rings = np.stack([ring(len(ids), (settings.seed, rows.start, k)) for k in range(pairings)])
-        mean = mean_kernels(instrument, ids)
-        for k, rungs in enumerate((Rungs(rings, mean, ("positions",)), change(instrument, rings, mean)), 1):
+        kernels = read_layers(instrument, ids, mean)
+        for k, rungs in enumerate((Rungs(rings, kernels, ("positions",)), change(instrument, rings, kernels)), 1):
             reading = instrument.measure(ids, rungs=rungs)
             assert reading.ladder is not None
             found[0, rows], found[k, rows] = reading.influence.numpy(), reading.ladder[:, 0].mean(1).numpy()
@@ -144,14 +123,3 @@ def _beside_own(
         | {"document": ("prompt", session.prompts.origins)},
         attrs=session.provenance() | {"summary": 1},
     )
-
-
-def mean_kernels(instrument: Instrument, ids: Int[Tensor, "B n"]) -> Float[Tensor, "T H n n"]:
-    """Return each head's attention weights, averaged over these prompts."""
-    kept: dict[int, Tensor] = {}
-
-    def see(reading: object) -> None:
-        kept[reading.layer] = reading.probabilities.float().mean(0)  # type: ignore[attr-defined]
-
-    instrument.forward(ids, see)
-    return torch.stack([kept[t] for t in range(instrument.T)])

@@ -17,13 +17,12 @@ from pathlib import Path
 import numpy as np
 import torch
 import xarray as xr
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from posbias.design import Description, choose_bias
 from posbias.measure.instrument import Instrument
-from posbias.models.attention import Reading
 from posbias.models.biases import added_biases
 from posbias.provenance import versions
 from posbias.rollout.influence import influence_profile
@@ -31,6 +30,7 @@ from posbias.rollout.position_bias import NoBias, describe
 from studies.additions import EVALUATIONS, Additions, Attempt, strengthened
 from studies.additions import Setting as Numbers
 from studies.biased import about
+from studies.interventions import read_layers
 from studies.lookup.network import load, untrained
 from studies.lookup.prompts import prompts
 from studies.lookup.settings import Setting
@@ -112,12 +112,8 @@ def _trained(model: PreTrainedModel, drawn: dict[int, Int[Tensor, "N n"]]) -> di
     for times, ids in drawn.items():
         n, end = ids.shape[1], "" if times == 1 else f"_{times}"
         kernels, readings = np.zeros((instrument.T, n, n)), []
-
-        def see(reading: Reading, kernels: Float[np.ndarray, "T n n"] = kernels) -> None:
-            kernels[reading.layer] += reading.probabilities.double().mean(1).sum(0).numpy()
-
         for batch in ids.split(BATCH):
-            instrument.forward(batch, see)
+            kernels += read_layers(instrument, batch, lambda x: x.probabilities.double().mean(1).sum(0)).numpy()
             readings.append(instrument.measure(batch))
         influence = torch.cat([x.influence for x in readings]).double()
         mixing = torch.cat([x.lambda_frobenius for x in readings]).double().mean(0).numpy()

@@ -14,6 +14,7 @@ from torch import Tensor
 from posbias.comparison.distances import spearman
 from posbias.comparison.resampling import interval
 from posbias.models.families import family_of
+from posbias.models.hooks import given, hooked, regiven, returned
 from posbias.report.stats import LONG
 from studies.real.tables import draw_profiles, gap_table
 
@@ -34,21 +35,15 @@ def layer_norms(
     layer = family.layers(network)[t]
 
     def lengthen(_: Any, args: Any, kwargs: Any) -> Any:
-        x = (args or [kwargs["hidden_states"]])[0].clone()
+        x = seen["x"] = given(args, kwargs).clone()
         x[:, slice(None) if every else 0] *= c
-        seen["x"] = x
-        return ((x, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": x})
+        return regiven(args, kwargs, x)
 
     def keep(_: Any, args: Any, out: Any) -> None:
-        seen["a"] = output * (out[0] if isinstance(out, tuple) else out)
+        seen["a"] = output * returned(out)
 
-    hooks = [layer.register_forward_pre_hook(lengthen, with_kwargs=True)]
-    hooks.append(family.output_of(layer).register_forward_hook(keep))
-    try:
+    with hooked([(layer, lengthen)], [(family.output_of(layer), keep)]):
         network(ids)
-    finally:
-        for hook in hooks:
-            hook.remove()
     return seen["x"].norm(dim=-1).numpy(), seen["a"].norm(dim=-1).numpy()
 
 

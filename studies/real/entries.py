@@ -52,7 +52,7 @@ Row = Mapping[str, np.ndarray]
 def measure_all(settings: Settings, quantities: Sequence[str] = EVERYTHING) -> xr.Dataset:
     """Measure everything, or influence alone, and keep the summary; the whole one stays with what is unfinished."""
     settings = replace(settings, quantities=tuple(quantities), ladder_prompts=min(LADDER, settings.prompts))
-    path = _place(Session(settings), "all", *quantities, str(settings.prompts)).with_suffix(".nc")
+    path = place(Session(settings), "all", *quantities, str(settings.prompts)).with_suffix(".nc")
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.is_file():
         write_results(path, measure(settings, partial=path.with_suffix(".partial"), progress=True))
@@ -130,7 +130,7 @@ def measure_use(
             row |= {"integrated": found[:n], "missed": np.array(missed)}
         return row
 
-    rows = go_on(settings.prompts, read, _place(session, "use", *ways, front, *([str(each)] if each > 1 else [])))
+    rows = go_on(settings.prompts, read, place(session, "use", *ways, front, *([str(each)] if each > 1 else [])))
     arrays = {name: (("prompt", "position")[: x.ndim], x.astype(np.float32)) for name, x in rows.items()}
     return xr.Dataset(arrays, attrs=session.provenance() | {"front": front, "each": each})
 
@@ -174,7 +174,7 @@ def measure_sinks(settings: Settings) -> xr.Dataset:
         row = dict(measure_sink(model, texts[k])) if hasattr(model, "model") else {}
         return row | {"heads": (heads > ABOVE).mean(-1), "first_attention": heads.mean(-1)}
 
-    rows = go_on(settings.prompts, read, _place(session, "sinks"))
+    rows = go_on(settings.prompts, read, place(session, "sinks"))
     dims = ("prompt", "text", "front", "layer")
     arrays = {name: (dims if x.ndim == 4 else dims[::3], x.astype(np.float32)) for name, x in rows.items()}
     return xr.Dataset(arrays, {"text": list(kinds), "front": list(FRONTS)}, session.provenance())
@@ -186,7 +186,7 @@ def _session(settings: Settings) -> tuple[Session, Any]:
     return session, session.ids
 
 
-def _place(session: Session, *words: str) -> Path:
+def place(session: Session, *words: str) -> Path:
     """Return the file of an unfinished entry: of the same model, text and words, whatever the number of prompts."""
     settings = session.settings
     said = [*words, session.settings.source.version(), settings.corpus, settings.rule, settings.length, settings.seed]

@@ -64,9 +64,9 @@ def distance_table(entry: xr.Dataset, to: str = "replaced") -> pd.DataFrame:
     p = profile_of(values[to])
     others = {way: profile_of(x) for way, x in values.items() if way != to}
     others |= {"power law": power_fit(p), "even": np.full(p.size, 1 / p.size), "last": np.eye(p.size)[-1]}
-    rows = {name: _three(p, q) for name, q in others.items()}
+    rows = {name: three_numbers(p, q) for name, q in others.items()}
     half = np.arange(len(values[to])) // int(entry.attrs.get("each", 1)) % 2 == 0  # places move with the prompt
-    rows["half"] = _three(profile_of(values[to][half]), profile_of(values[to][~half]))
+    rows["half"] = three_numbers(profile_of(values[to][half]), profile_of(values[to][~half]))
     return pd.DataFrame.from_dict(rows, orient="index", columns=["W1", "total_variation", "spearman"]).rename_axis(
         index="prediction"
     )
@@ -140,6 +140,6 @@ def within_prompts(entry: xr.Dataset, one: str = "gradient", other: str = "repla
     return np.array([spearman(p[both] / p[both].sum(), q[both] / q[both].sum()) for p, q, both in known])
 
 
-def _three(p: Float[np.ndarray, "n"], q: Float[np.ndarray, "n"]) -> list[float]:
-    ranks = np.nan if np.ptp(q) == 0 else spearman(p, q)
-    return [normalised_wasserstein(p, q), total_variation(p, q), ranks]
+def three_numbers(p: Float[np.ndarray, "n"], q: Float[np.ndarray, "n"]) -> list[float]:
+    """Return the numbers of :data:`NUMBERS` of two profiles."""
+    return [normalised_wasserstein(p, q), total_variation(p, q), spearman(p, q)]

@@ -45,9 +45,8 @@ def test_exchanged_maps_are_those_of_the_next_layer_and_own_ones_are_the_rung(mo
     session = Session(settings(model))
     instrument, ids = session.instrument, session.ids[:2]
     T = instrument.T
-    rungs_of = rungs.exchanged_rungs(
-        instrument, np.array([[1, 0]]), rungs.mean_kernels(instrument, ids), np.roll(np.arange(T), -1)
-    )
+    kernels = rungs.read_layers(instrument, ids, rungs.mean)
+    rungs_of = rungs.exchanged_rungs(instrument, np.array([[1, 0]]), kernels)
     found = instrument.measure(ids, rungs=rungs_of).ladder[:, 0, 0].numpy()
     assert [instrument.family.attention_of(layer) for layer in instrument.layers] == instrument.attentions
     assert not np.allclose(found, x["own_prompts"][:2], rtol=0.1)
@@ -59,7 +58,7 @@ def test_exchanged_maps_are_those_of_the_next_layer_and_own_ones_are_the_rung(mo
 def test_hidden_units_exchange_their_gates_and_have_them_back(model):
     session = Session(settings(model, prompts=2))
     instrument, ids = session.instrument, session.ids
-    kernels = rungs.mean_kernels(instrument, ids)
+    kernels = rungs.read_layers(instrument, ids, rungs.mean)
     pairing = np.array([[1, 0]])
     permuted = rungs.permuted_rungs(instrument, pairing, kernels, 0)
     act = interventions.activation_of(instrument, 1)
@@ -84,9 +83,9 @@ def test_before_training_no_rung_costs_much():
 
 def test_kernels_of_positions_are_those_of_rollout_b():
     session = Session(settings("llama-12"))
-    free = rungs.content_free_kernels(session.instrument, session.ids[:1]).numpy()
+    free = rungs.read_layers(session.instrument, session.ids[:1], rungs.content_free).numpy()
     np.testing.assert_allclose(free[0, :, -1], 1 / 24, rtol=1e-5)
-    moved = rungs.shifted(rungs.content_free_kernels(session.instrument, session.ids[:1])).numpy()
+    moved = rungs.shifted(rungs.read_layers(session.instrument, session.ids[:1], rungs.content_free)).numpy()
     np.testing.assert_array_equal(moved[:, :, 1:], free[:, :, :-1])
     rotary = rungs.rotary_kernels(session.instrument, session.prompts.ids, 2).numpy()
     np.testing.assert_allclose(rotary.sum(-1), 1, rtol=1e-5)
