@@ -37,17 +37,15 @@ def part(
 INFLUENCE = partial(measure_all, quantities=("mixing", "influence"))
 SMALL: dict[str, Any] = {"text": False, "models": tuple(MODEL_COLOURS), "others": ("smollm2",)}
 WAYS = partial(measure_use, ways=("deleted", "hidden", "integrated"))
-LIKELIEST = partial(measure_use, ways=("likeliest",))
 PARTS = {
     "use-64": part(measure_use, 100, 64),
     "sinks": part(measure_sinks, 32, 256),
     "sinks-builtin": part(measure_sinks, 32, 64, **SMALL),
     "use-64-ways": part(WAYS, 100, 64),
-    "use-64-likeliest": part(LIKELIEST, 100, 64),
+    "use-64-likeliest": part(partial(measure_use, ways=("likeliest",)), 100, 64),
     "use-64-end-of-text": part(partial(measure_use, front="end-of-text"), 100, 64),
     "use-64-line-break": part(partial(measure_use, front="line-break"), 100, 64),
     "use-256": part(partial(measure_use, each=8), 100, 256),
-    "use-256-likeliest": part(partial(LIKELIEST, each=8), 100, 256),
     "use-256-about": part(partial(measure_use, front="about", each=8), 100, 256),
     "use-256-chat": part(partial(measure_use, front="chat", each=8), 100, 256),
     "use-256-chat-about": part(partial(measure_use, front="chat-about", each=8), 100, 256),
