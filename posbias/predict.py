@@ -135,7 +135,7 @@ def predict(results: xr.Dataset, name: str) -> Prediction:
     one = find(name)
     if one.needs and one.name not in available(results):
         raise errors.invalid("variant", *_absent(results, one))
-    if one.kept_as in _kept(results):
+    if one.kept_as in _kept(results) and not one.needs <= {"mixing", "content"}:  # which a summary has all of
         return np.asarray(results["rollout"].sel(variant=one.kept_as).values)
     return one.function(results)
 

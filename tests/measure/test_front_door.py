@@ -99,6 +99,8 @@ def test_a_summary_predicts_what_the_measurement_does(measured):
     assert "head-gains-squared" in measured.variants and measured.variants == summary.variants
     for variant in measured.variants:
         np.testing.assert_allclose(summary.rollout(variant), measured.rollout(variant), rtol=1e-6)
+    other = Measurement(summary.results.assign(content_diagonal=summary.results["content_diagonal"] / 2))
+    assert not np.allclose(other.rollout("c"), summary.rollout("c")), "what is changed is computed again"
 
 
 def test_the_report_of_an_older_summary_has_no_law_of_untrained_networks_and_no_intervals(measured, tmp_path):
