@@ -65,6 +65,6 @@ def test_examples_run_as_printed(block, tiny):
         assert names["by_document"].shape == (len(names["documents"]),)
 
 
-def test_page_has_the_table_of_the_benchmark():
-    page = (ROOT / "book" / "coming_from.md").read_text(encoding="utf-8")
-    assert (ROOT / "benchmarks" / "coming_from.md").read_text(encoding="utf-8") in page
+def test_page_has_the_table_of_the_benchmark():  # but does not compare deletion with itself
+    page, table = ((ROOT / folder / "coming_from.md").read_text("utf-8") for folder in ("book", "benchmarks"))
+    assert re.sub(r"(\| deletion \|.*\|) \+1\.00 \|", r"\1 – |", table, count=1) in page
