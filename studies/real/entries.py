@@ -45,21 +45,31 @@ HEADS = 64
 EVERYTHING = ("mixing", "influence", "kernels", "content", "branches", "contributions", "ladder")
 LADDER = 64
 """Prompts of which the ladder is measured, which takes as long as all the rest."""
+UNREAD = (
+    "contributions_own", "ladder_prompts", "influence_signed", "influence_signed_prompts", "branch_scale",
+    "attention_received", "contributions_received",
+)  # fmt: skip
+"""What is large in a summary of long prompts, and read by no page."""
 
 Row = Mapping[str, np.ndarray]
 
 
-def measure_all(settings: Settings, quantities: Sequence[str] = EVERYTHING) -> xr.Dataset:
-    """Measure everything, or influence alone, and keep the summary; the whole one stays with what is unfinished."""
-    settings = replace(settings, quantities=tuple(quantities), ladder_prompts=min(LADDER, settings.prompts))
-    path = place(Session(settings), "all", *quantities, str(settings.prompts)).with_suffix(".nc")
+def measure_all(settings: Settings) -> xr.Dataset:
+    """Measure everything and keep the summary; the whole one stays with what is unfinished."""
+    settings = replace(settings, quantities=EVERYTHING, ladder_prompts=min(LADDER, settings.prompts))
+    path = place(Session(settings), "all", *EVERYTHING, str(settings.prompts)).with_suffix(".nc")
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.is_file():
         write_results(path, measure(settings, partial=path.with_suffix(".partial"), progress=True))
         path.with_suffix(".partial").unlink()
     results = read_results(path)
-    summary = summarise(results)
-    return summary.merge(cross_rollouts(results)) if "contributions" in results else summary
+    return summarise(results).merge(cross_rollouts(results))
+
+
+def measure_long(settings: Settings) -> xr.Dataset:
+    """Measure everything; keep what is predicted and each prompt's influence, and nothing that takes n³ steps."""
+    settings = replace(settings, quantities=EVERYTHING, ladder_prompts=min(LADDER, settings.prompts))
+    return summarise(measure(settings, progress=True), order=False).drop_vars(UNREAD)
 
 
 def cross_rollouts(results: xr.Dataset) -> xr.Dataset:
