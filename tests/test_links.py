@@ -169,10 +169,9 @@ def test_the_readme_says_in_words_what_the_chapters_say():
         f"changes the prediction only {float(used['use_tip_256']):.1f} times as much",
         f"are {float(used['use_arm_gradient_256']):.1f} and {float(used['use_arm_replaced_256']):.1f}. In the chat",
         f"the beginning *is* used: {ends(used, 'asked')} times as much as what follows (",
-        f"rank correlation is {number(real['real_longest_contributions_rank'], '+.2f')} (measured",
-        f"attention {number(real['real_longest_attention_rank'], '+.2f')}), and their",
-        f"is {number(real['real_longest_contributions'], '.3f')} (equal shares",
-        f"(equal shares {number(real['real_longest_even'], '.3f')})",
+        f"{number(real['real_longest_contributions_rank'], '+.2f')} (measured attention "
+        f"{number(real['real_longest_attention_rank'], '+.2f')}), and their $W_1$ is "
+        f"{number(real['real_longest_contributions'], '.3f')} (equal shares",
         f"gives the first token {float(real['real_attention_first']):.0f} times the average",
         f"where {float(real['real_first']):.1f} is measured",
         f"equal shares {number(small['contributions_mean_even'], '.3f')}. But",
