@@ -162,10 +162,6 @@ class HeadReading:
     outputs: Float[np.ndarray, "T H N N"]
     uniform: Float[np.ndarray, "T"]
 
-    def sinks(self, times: float = 2.0) -> Bool[np.ndarray, "T H"]:
-        """Tell which heads' mean attention to position 0 is at least ``times`` that of uniform attention."""
-        return self.first.mean(0) >= times * self.uniform[:, None]
-
     def constancy(self) -> Leakage:
         """Return how much of the outputs' mean square all prompts share: its ``share`` is 1 if all are equal."""
         return Leakage(self.outputs, np.diagonal(self.outputs, axis1=-2, axis2=-1))

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from scipy.stats import false_discovery_control
 
 from posbias.comparison.resampling import interval
-from studies.absolute.leakage import Leakage
-from studies.absolute.measure import HeadReading
 
 LEVEL = 0.05
 """At which false discoveries are controlled."""
@@ -53,11 +50,6 @@ class Estimate:
         return f"{self.value:{form}} ({self.low:{form}} … {self.high:{form}})"
 
 
-def share(found: Leakage) -> Estimate:
-    """Return the explained share of the variance of a leakage of one group."""
-    return Estimate(float(found.share), found.resampled_share())
-
-
 def significant(p_values: Float[np.ndarray, "..."]) -> float:
     """Return the share of tests that are significant after Benjamini and Hochberg's control at 5%.
 
@@ -65,19 +57,6 @@ def significant(p_values: Float[np.ndarray, "..."]) -> float:
     0.5
     """
     return float((false_discovery_control(p_values.ravel()) <= LEVEL).mean())
-
-
-def sink_table(readings: Mapping[str, HeadReading], sinks: Bool[np.ndarray, "T H"]) -> pd.DataFrame:
-    """Return how much the outputs of sink-reading and of other heads vary between prompts."""
-    rows = []
-    for name, reading in readings.items():
-        spread = reading.constancy().spread
-        for group, which in (("sink", sinks), ("other", ~sinks)):
-            if which.any():
-                same = share(Leakage(reading.outputs[which].sum(0), spread[which].sum(0)))
-                varies = Estimate(1 - same.value, 1 - same.draws)
-                rows.append((name, group, int(which.sum()), float(reading.first.mean(0)[which].mean()), varies))
-    return pd.DataFrame(rows, columns=["start", "heads", "number", "first", "varies"])
 
 
 @dataclass(frozen=True)
@@ -142,8 +121,8 @@ def start_table(data: Any, times: float = 2.0) -> pd.DataFrame:
     ``first_layer``, ``middle`` and ``last`` are the spread of position 0's trajectory where it enters layer 2, where it
     enters the middle layer and where it leaves the last; ``peers`` the largest difference between prompts of one first
     token; ``sinks`` the share of heads that give position 0 at least ``times`` what uniform attention does,
-    ``attention`` the largest mean attention to it, and ``varies`` the share of sink heads' outputs in which prompts
-    differ, mean over those heads.
+    ``attention`` the largest mean attention to it, ``varies`` the share of these heads' outputs in which prompts
+    differ, mean over those heads, and ``others`` that of all other heads.
     """
     rows = []
     for name in data["reading"].values.tolist():
@@ -152,10 +131,11 @@ def start_table(data: Any, times: float = 2.0) -> pd.DataFrame:
         there = np.isfinite(first)
         sinks = there & (first >= times * x["uniform"].values[:, None])
         path = x["path"].values
-        varies = float(x["varies"].values[sinks].mean()) if sinks.any() else float("nan")
+        groups = [x["varies"].values[which] for which in (sinks, there & ~sinks)]
+        varies = [float(y.mean()) if y.size else float("nan") for y in groups]
         model, start = name.rsplit(" ", 1)
         middle = path.size // 2
         figures = (path[1], path[middle], path[-1], float(x["peers"]))
-        rows.append((model, start, *map(float, figures), sinks.sum() / there.sum(), float(first[there].max()), varies))
-    columns = ["model", "start", "first_layer", "middle", "last", "peers", "sinks", "attention", "varies"]
+        rows.append((model, start, *map(float, figures), sinks.sum() / there.sum(), float(first[there].max()), *varies))
+    columns = ["model", "start", "first_layer", "middle", "last", "peers", "sinks", "attention", "varies", "others"]
     return pd.DataFrame(rows, columns=columns)
