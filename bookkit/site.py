@@ -14,7 +14,7 @@ JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"
 FIGURES = {"real": "fig-real", "untrained": "fig-births"}
 """Figures on the first page by chapter: taken from the notebooks that drew them, not drawn twice."""
 ASSETS = Path("book/assets")
-SAMPLE, SAMPLE_PAGE = "bloom-8.builtin", Path("_build/html/book/report.html")
+SAMPLE, SAMPLE_PAGE = "bloom-8.report", Path("_build/html/book/report.html")
 """The kept measurement whose report the page on measuring one's own model shows, and where the report goes."""
 
 

@@ -36,5 +36,5 @@ def gain_cells(evidence: Evidence) -> Iterator[tuple[str, ...]]:
     verdicts = {1: "closer", -1: "further away", 0: "open"}
     for row in evidence.gains.to_dict("records"):
         pair = f"{evidence.subject.label(row['after'])} against {evidence.subject.label(row['before'])}"
-        ends = row["low"], row["high"]
-        yield pair, number(row["gain"], "+.3f"), span(ends, "+.3f"), number(row["adjusted"]), verdicts[row["decided"]]
+        p = "≤ " * (row["p_value"] <= 2 / (1 + evidence.resamples)) + number(row["adjusted"])  # resamples give no less
+        yield pair, number(row["gain"], "+.3f"), span((row["low"], row["high"]), "+.3f"), p, verdicts[row["decided"]]

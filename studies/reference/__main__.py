@@ -8,6 +8,7 @@ from studies import making
 from studies.making import REFERENCES, STEPS, Part
 from studies.reference.measure import (
     measure_corpus,
+    measure_report,
     measure_seed,
     measure_snapshot,
     measure_untrained,
@@ -16,6 +17,7 @@ from studies.reference.measure import (
 LONG = tuple(name for name in REFERENCES if name != "gpt2-12")
 PARTS = {
     "builtin": Part("models", measure_corpus, 256, 256),
+    "report": Part("models", measure_report, 200, 256, models=("bloom-8",)),
     "random": Part("models", measure_corpus, 128, 256, rule="random"),
     "wikitext-2": Part("models", measure_corpus, 256, 256, rule="cut", per_document=8, text=True),
     "builtin-1024": Part("models", measure_corpus, 24, 1024, 2, models=LONG),

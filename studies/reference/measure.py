@@ -22,7 +22,7 @@ from posbias.measure.session import Session
 from posbias.measure.traces import LayerSums
 from posbias.models.loading import Source
 from posbias.rollout.order import stochastic_monotonicity
-from posbias.settings import Settings
+from posbias.settings import REPORTED, Settings
 from posbias.shipped import PREFIX, model_folder
 from studies.making import summarise
 from studies.reference.models import reference
@@ -37,6 +37,12 @@ def measure_corpus(settings: Settings) -> xr.Dataset:
     """Measure a model, and keep the summary with each prompt's influence, and how alike content logits are."""
     session = Session(settings)
     return summarise(measure(session)).assign(measure_similarity(session))
+
+
+def measure_report(settings: Settings) -> xr.Dataset:
+    """Measure what a report asks for, and keep the summary without what the report does not read."""
+    unread = ("contributions_own", "influence_signed", "influence_signed_prompts")
+    return summarise(measure(replace(settings, **REPORTED))).drop_vars(unread)
 
 
 def measure_snapshot(settings: Settings) -> xr.Dataset:
