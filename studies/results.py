@@ -31,7 +31,8 @@ LARGE = 256
 OTHER_TEXTS = r"(?!\w+(-ntk)?-\d+\.builtin$).*"
 LEFT_OUT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "models": {
-        OTHER_TEXTS: ("influence_signed", "influence_signed_prompts", "attention_received", "lambda_token_prompts"),
+        ".*": ("influence_signed", "influence_signed_prompts"),
+        OTHER_TEXTS: ("attention_received", "lambda_token_prompts"),
         r"[^.]+\.(random|wikitext-2|builtin-1024)": ("lambda_frobenius_prompts",),
     },
     "mixing": {".*": ("influence_signed", "attention_received")},
@@ -42,6 +43,7 @@ LEFT_OUT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "real": {
         r".*\.sinks-builtin": ("attention",),
         r".*\.sinks-.*": ("first_attention",),
+        r".*\.wiki-2048": ("contributions_own", "attention_received", "contributions_received"),
         r".*\.wiki-.*": (
             "influence_signed",
             "influence_signed_prompts",

@@ -45,11 +45,6 @@ HEADS = 64
 EVERYTHING = ("mixing", "influence", "kernels", "content", "branches", "contributions", "ladder")
 LADDER = 64
 """Prompts of which the ladder is measured, which takes as long as all the rest."""
-UNREAD = (
-    "contributions_own", "ladder_prompts", "influence_signed", "influence_signed_prompts", "branch_scale",
-    "attention_received", "contributions_received",
-)  # fmt: skip
-"""What is large in a summary of long prompts, and read by no page."""
 
 Row = Mapping[str, np.ndarray]
 
@@ -67,9 +62,9 @@ def measure_all(settings: Settings) -> xr.Dataset:
 
 
 def measure_long(settings: Settings) -> xr.Dataset:
-    """Measure everything; keep what is predicted and each prompt's influence, and nothing that takes n³ steps."""
+    """Measure everything and keep the summary, but for what takes the cube of the number of tokens."""
     settings = replace(settings, quantities=EVERYTHING, ladder_prompts=min(LADDER, settings.prompts))
-    return summarise(measure(settings, progress=True), order=False).drop_vars(UNREAD)
+    return summarise(measure(settings, progress=True), order=False)
 
 
 def cross_rollouts(results: xr.Dataset) -> xr.Dataset:

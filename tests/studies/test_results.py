@@ -68,11 +68,11 @@ def test_what_has_11_bits_takes_16_and_the_rest_stays_as_it_is(tmp_path):
 
 
 def test_states_of_all_steps_are_one_group_and_what_no_page_reads_is_left_out(tmp_path):
-    signed = measured(1).assign(influence_signed=("prompt", [1.0, -1.0]))
+    received = measured(1).assign(attention_received=("prompt", [1.0, -1.0]))
     names = ("m.step-000001", "m.step-000010", "m.seed-1.builtin", "gpt2-12.builtin", "m-1-untrained-unit.builtin")
-    results.save(tmp_path / "models.nc", dict.fromkeys(names, signed))
+    results.save(tmp_path / "models.nc", dict.fromkeys(names, received))
     kept = results.load("models", tmp_path)
-    assert [name for name in kept if "influence_signed" in kept[name]] == ["gpt2-12.builtin"]
+    assert [name for name in kept if "attention_received" in kept[name]] == ["gpt2-12.builtin"]
     assert kept._groups["m.step-000001"] == kept._groups["m.step-000010"]
 
 
