@@ -135,34 +135,43 @@ def measure_used(settings: Settings, places: int = 8) -> xr.Dataset:
 
 
 def measure_exceptions(settings: Settings, places: int = 8) -> xr.Dataset:
-    """Return what deletion says where two documents hold the answer, and where none does, a prompt of each a context.
+    """Return what deletion says where one document holds the answer, two do, or none does, a prompt of each a context.
 
     ``twice`` is the change of the given answer's log-probability without each document, by distance from the one asked
     for: half of the documents further, another states the same fact. ``both`` is the change without the two of them,
     ``given`` whether the answer is theirs. ``none`` is the change, by document, where one of :data:`KNOWN` is asked
-    among the same documents, and ``stated`` whether a document states the answer given.
+    among the same documents, and ``stated`` whether a document states the answer given. ``one`` is the change, by
+    document, where one of the documents is asked for, ``source`` the one that holds the answer given, -1 where none
+    does. With ``again`` behind a name: the further change without each document, that with the largest fall gone.
     """
     session = open_session(settings.source)
     reader = open_model(session)[1]
     contexts = make_contexts(Task("documents", places), settings.prompts, settings.seed)
 
-    def removed(ask: Ask, two: Sequence[int]) -> tuple[str, Float[np.ndarray, "P"], float]:
+    def removed(ask: Ask, what: str) -> tuple[str, dict[str, np.ndarray]]:
+        """Return the answer given, and its changes without one document, and without another one after the first."""
         (prompt,) = make_prompts(session.tokenizer, "documents", [ask], True, False)
         text, tokens = give_answer(session.tokenizer, reader, prompt.ids)
-        cut = cut_documents(session.tokenizer, prompt, ask)
-        alone = remove_documents(reader, [prompt], [tuple(tokens)], [cut], places)[0]
-        left = [x for x, where in zip(prompt.ids, cut, strict=True) if where - 1 not in two]
-        return text, alone, reader.answer(left, tokens)[0] - reader.answer(prompt.ids, tokens)[0]
+        cut, found = cut_documents(session.tokenizer, prompt, ask), {}
+        for name in (what, f"{what}_again"):
+            found[name] = remove_documents(reader, [prompt], [tuple(tokens)], [cut], places)[0]
+            left = cut != found[name].argmin() + 1
+            prompt, cut = replace(prompt, ids=tuple(np.array(prompt.ids)[left].tolist())), cut[left]
+        return text, found
 
     def read(k: int) -> Row:
         asks, asked = contexts[k].asks["competing"], k % places
         ask, other = asks[asked], asks[again := (asked + places // 2) % places]
         documents, begin = list(ask.documents), KNOWN[k % len(KNOWN)]
         documents[again] = documents[again].replace(f"{other.begin} {other.answer}", f"{ask.begin} {ask.answer}")
-        text, twice, both = removed(replace(ask, documents=tuple(documents)), (asked, again))
-        told, none, _ = removed(replace(ask, question=f"How does this sentence go on? {begin} …", begin=begin), ())
-        row = {"both": both, "given": text == ask.answer, "stated": any(told in x for x in ask.documents)}
-        return {name: np.array(x) for name, x in row.items()} | {"twice": np.roll(twice, -asked), "none": none}
+        text, twice = removed(replace(ask, documents=tuple(documents)), "twice")
+        told, none = removed(replace(ask, question=f"How does this sentence go on? {begin} …", begin=begin), "none")
+        answer, one = removed(ask, "one")
+        stating, stated = [x.answer for x in asks], any(told in x for x in ask.documents)
+        source = stating.index(answer) if answer in stating else -1
+        row = {"given": text == ask.answer, "stated": stated, "source": source}
+        moved = {name: np.roll(x, -asked) for name, x in twice.items()}
+        return {name: np.array(x) for name, x in row.items()} | moved | none | one
 
     rows = go_on(settings.prompts, read, _place(settings, f"documents-exceptions-{places}"), "contexts")
     dims = ("context", "document")

@@ -139,16 +139,17 @@ def test_what_is_kept_of_all_and_gone_on_with(settings, tmp_path, monkeypatch):
     assert measure.measure_used(settings, PLACES).identical(used)
 
 
-def test_an_answer_in_two_documents_is_deleted_with_both(settings, world, tmp_path, monkeypatch):
+def test_a_second_run_deletes_beside_the_document_that_costs_most(settings, world, tmp_path, monkeypatch):
     monkeypatch.setattr(measure, "data_folder", lambda: tmp_path)
     found = measure.measure_exceptions(replace(settings, prompts=1), PLACES)
     own, other = (f"{ask.begin} {ask.answer}" for ask in world.asks[:2])
     text, encode = world.prompts[0].text.replace(other, own), partial(world.session.tokenizer, add_special_tokens=False)
-    ids = encode(text)["input_ids"]
-    _, answer = measure.give_answer(world.session.tokenizer, Reader(world.model), ids)
+    _, answer = measure.give_answer(world.session.tokenizer, Reader(world.model), ids := encode(text)["input_ids"])
     whole = log_probability(world.model, ids, answer)
-    for last, expected in ((1, found["twice"][0, 0]), (2, found["both"][0])):
-        left = encode(re.sub(rf"Document [1-{last}]: .*\n\n", "", text))["input_ids"]
+    alone, again = found["twice"][0].values, found["twice_again"].values[0]
+    both = [int(alone.argmin()), int(alone.argmin() == 0)]
+    for gone, expected in (([0], alone[0]), (both, alone.min() + again[both[1]])):
+        left = encode(re.sub(rf"Document [{''.join(str(k + 1) for k in gone)}]: .*(\n\n(?=D))?", "", text))["input_ids"]
         assert log_probability(world.model, left, answer) - whole == pytest.approx(float(expected), abs=1e-4)
 
 
