@@ -112,8 +112,8 @@ class Partial(NamedTuple):
             theirs, found = dict(there["settings"]), {"done": int(there["done"]), "sums": dict(there["sums"])}
         except Exception as error:  # of a damaged file anything
             raise errors.invalid(str(self.path), "intact partial sums", errors.short(error)) from None
-        if theirs != self.settings:
-            received = [f"{name}={x}" for name, x in theirs.items() if self.settings.get(name) != x][:3]
+        if theirs != (ours := self.settings):
+            received = [f"{x}={theirs.get(x, 'none')}" for x in theirs | ours if theirs.get(x) != ours.get(x)][:3]
             raise errors.invalid(str(self.path), "partial sums of a run with the same settings", ", ".join(received))
         return found
 

@@ -236,7 +236,7 @@ CONFIGS = [
 PROFILES = {
     "header": "position,probability\n0,1\n",
     "empty": "",
-    "order": "token_position,probability\n1,0.5\n0,0.5\n",
+    "skipped": "token_position,probability\n0,0.5\n2,0.5\n",
     "word": "token_position,probability\n0,half\n",
     "negative": "token_position,probability\n0,1.5\n1,-0.5\n",
     "sum": "token_position,probability\n0,0.5\n1,0.4\n",

@@ -241,11 +241,12 @@ def test_the_figure_says_deletions_and_shares_of_influence():
     assert "Document 1: -1.000 nats, 0.400; Document 2: +0.500 nats, 0.600." in said
 
 
-def test_bars_stand_beside_each_other(monkeypatch):
+def test_bars_are_beside_each_other_under_their_names(monkeypatch):
     monkeypatch.setattr("posbias.report.page.close_figure", lambda drawing, *_: drawing)
-    above, below = segment_figure(segments([0.4, 0.6], [0.7, 0.3], -1.0)).axes[1].containers
-    assert [[bar.get_width() for bar in bars] for bars in (above, below)] == [[0.4, 0.6], [0.7, 0.3]]
-    assert all(a.get_y() + a.get_height() <= b.get_y() + 1e-9 for a, b in zip(above, below, strict=True))
+    drawn = segment_figure(segments([0.4, 0.6], [0.7, 0.3], -1.0)).axes[1].containers
+    widths = {bars.get_label(): [bar.get_width() for bar in bars] for bars in drawn}
+    assert widths == {"gradient": [0.4, 0.6], "contributions": [0.7, 0.3]}
+    assert all(a.get_y() + a.get_height() <= b.get_y() + 1e-9 for a, b in zip(*drawn, strict=True))
 
 
 def test_tables(place):
