@@ -33,6 +33,7 @@ LEFT_OUT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "models": {
         ".*": ("influence_signed", "influence_signed_prompts"),
         OTHER_TEXTS: ("attention_received", "lambda_token_prompts"),
+        r".*\.report": ("contributions_own",),
         r"[^.]+\.(random|wikitext-2|builtin-1024)": ("lambda_frobenius_prompts",),
     },
     "mixing": {".*": ("influence_signed", "attention_received")},

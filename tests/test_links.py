@@ -170,7 +170,8 @@ def test_the_readme_says_in_words_what_the_chapters_say():
         f"the beginning *is* used: {ends(used, 'asked')} times as much as what follows (",
         f"{number(real['real_longest_contributions_rank'], '+.2f')} (measured attention "
         f"{number(real['real_longest_attention_rank'], '+.2f')}), and their $W_1$ is "
-        f"{number(real['real_longest_contributions'], '.3f')} (equal shares",
+        f"{number(real['real_longest_contributions'], '.3f')} (equal shares ",
+        f"(equal shares {number(real['real_longest_even'], '.3f')})",
         f"gives the first token {float(real['real_attention_first']):.0f} times the average",
         f"where {float(real['real_first']):.1f} is measured",
         f"equal shares {number(small['contributions_mean_even'], '.3f')}. But",

@@ -138,11 +138,11 @@ def measure_exceptions(settings: Settings, places: int = 8) -> xr.Dataset:
     """Return what deletion says where one document holds the answer, two do, or none does, a prompt of each a context.
 
     ``twice`` is the change of the given answer's log-probability without each document, by distance from the one asked
-    for: half of the documents further, another states the same fact. ``both`` is the change without the two of them,
-    ``given`` whether the answer is theirs. ``none`` is the change, by document, where one of :data:`KNOWN` is asked
-    among the same documents, and ``stated`` whether a document states the answer given. ``one`` is the change, by
-    document, where one of the documents is asked for, ``source`` the one that holds the answer given, -1 where none
-    does. With ``again`` behind a name: the further change without each document, that with the largest fall gone.
+    for: half of the documents further, another states the same fact. ``given`` says whether the answer is theirs.
+    ``none`` is the change, by document, where one of :data:`KNOWN` is asked among the same documents, and ``stated``
+    whether a document states the answer given. ``one`` is the change, by document, where one of them is asked for,
+    ``source`` the one that holds the answer given, -1 where none does. With ``again`` behind a name: the further
+    change without each document, that with the largest fall gone.
     """
     session = open_session(settings.source)
     reader = open_model(session)[1]

@@ -40,9 +40,8 @@ def measure_corpus(settings: Settings) -> xr.Dataset:
 
 
 def measure_report(settings: Settings) -> xr.Dataset:
-    """Measure what a report asks for, and keep the summary without what the report does not read."""
-    unread = ("contributions_own", "influence_signed", "influence_signed_prompts")
-    return summarise(measure(replace(settings, **REPORTED))).drop_vars(unread)
+    """Measure what a report asks for, and keep the summary."""
+    return summarise(measure(replace(settings, **REPORTED)))
 
 
 def measure_snapshot(settings: Settings) -> xr.Dataset:
