@@ -39,7 +39,7 @@ def find_chapter(root: Path, stem: str) -> Chapter:
     """Return the chapter called ``stem``; ValueError, with those that there are, if there is none."""
     stems = list(list_stems(root))
     if stem not in stems:
-        raise ValueError(f"chapter: expected one of {', '.join(stems)}, received {stem}")
+        raise ValueError(f"chapter: expected a page with code, one of {', '.join(stems)}, received {stem}")
     return read_chapter(root, stem)
 
 

@@ -13,23 +13,12 @@ LAYERS = (
     "models", "measure predict", "report lookup design explain", "cli",
 )  # fmt: skip
 """Folders and files of the package from the ground up: each imports what stands before it or beside it."""
-DOORS = {
-    "posbias",
-    "posbias.__main__",
-    "posbias.measure.measurement",
-    "posbias.measure.model",
-    "posbias.models.check",
-}
+DOORS = {"posbias", "posbias.__main__", "posbias.measure.measurement", "posbias.measure.model", "posbias.models.check"}
 """What opens to everything: a measurement has a report, a model explains, and a row of the table is tried on one."""
 RANK = {f"posbias.{name}": rank for rank, names in enumerate(LAYERS) for name in names.split()}
 RANK["posbias"] = RANK["posbias.cli"]  # the front door
 SHARED = ("studies.results", "studies.making", "studies.train", "studies.checkpoint", "studies.additions")
-SHARED += (
-    "studies.reference",
-    "studies.untrained_profiles",
-    "studies.interventions",
-    "studies.sizes",
-)
+SHARED += ("studies.reference", "studies.untrained_profiles", "studies.interventions", "studies.sizes")
 SHARED += ("studies.biased", "studies.rotation")
 """What every study may import beside posbias."""
 BUDGETS = {

@@ -129,7 +129,7 @@ def report(
 @with_options(opening=group(Opening), measuring=group(Settings, door="explain", attention=None))
 def explain(
     model: MODEL,
-    prompt: Annotated[Path, typer.Option("--prompt", "-p", help="Text; or .json: messages, or a row as of lookup.")],
+    prompt: Annotated[Path, typer.Option("--prompt", "-p", help="Text; or .json(l): messages, or one row of lookup.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("explained.html"),
     answer: Annotated[
         str | None, typer.Option(help="What follows the prompt; the likeliest next token unless given.")
@@ -153,9 +153,9 @@ def explain(
         check_output(output, ".html", overwrite=overwrite)
     try:
         text: Any = prompt.read_text(encoding="utf-8").removesuffix("\n")
-        text = json.loads(text) if prompt.suffix == ".json" else text
+        text = json.loads(text) if prompt.suffix in (".json", ".jsonl") else text
     except ValueError as error:
-        raise errors.invalid(f"prompt {prompt}", "text in UTF-8, JSON of .json", errors.short(error)) from None
+        raise errors.invalid(f"prompt {prompt}", "UTF-8; .json(l): messages or one row", errors.short(error)) from None
     check_asked(text, answer)
     import posbias
     from posbias.measure.progress import progress

@@ -55,8 +55,7 @@ def segment_figure(table: pd.DataFrame) -> page.Figure:
     right.set(xlabel="share")
     right.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize=8, ncols=2)
     said = "; ".join(f"{a}: {b:+.3f} nats, {c:.3f}" for a, b, c in table[["label", "removed", "share"]].to_numpy())
-    caption = (
-        "Left: the change of the target’s log-probability without the segment; the longest bar to the left is what the "
-    )
-    caption += "target depends on most. Right: shares of influence and of contributions."
+    aside = ", the last segment’s aside," if len(table) > 2 else ""
+    caption = "Left: the change of the target’s log-probability without the segment; the longest bar to the left"
+    caption += f"{aside} is what the target depends on most. Right: shares of influence and of contributions."
     return page.close_figure(drawing, f"Deletions, and shares of influence, by segment. {said}.", caption)

@@ -98,15 +98,9 @@ class Measurement:
         Parameters
         ----------
         variant
-            ``attention-only``: attention by positions alone. ``layer-shares``: with the residual stream, by measured λ.
-            ``layer-shares-self``: with mean content logits too. ``measured-attention``: measured λ and mean attention.
-            ``measured-attention-own``: the mean over prompts of the rollouts of each prompt's own λ and attention.
-            ``contributions``, ``contributions-own``: the same of what tokens contribute to one another.
-            ``head-gains-squared``: the law of untrained networks, squares over sets of layers with the weights' own
-            gains; ``head-gains-added``: the same with sizes. Of a measurement of ``ladder``, the gradient by simpler
-            layers: ``value-maps``, ``value-maps-positional``, ``fixed-attention`` and ``independent-layers``.
-            Yardsticks, which know nothing of the model: ``last``, ``even``, and ``power-law``, one number of which is
-            fitted to the measured curve. The paper's letters ``a``, ``b``, ``c`` stand for the first three.
+            One of :attr:`variants`: the table of :doc:`notation` says what each assumes. Or a yardstick, which knows
+            nothing of the model: ``last``, ``even``, or ``power-law``, one number of which is fitted to the measured
+            curve.
 
         Raises
         ------

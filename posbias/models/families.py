@@ -369,7 +369,7 @@ def check_family(fields: Mapping[str, Any], *, row: bool = True) -> None:
         expected = "a causal language model that transformers knows, no encoder"
         raise errors.invalid("architecture", expected, name[:60])
     if row:
-        how = "or add one: python -m posbias.models.check DIR"
+        how = "or add one, as the page operations says"
         raise errors.invalid("architecture", "a family with a row", f"{name}, which has none; {ALONE}; {how}")
 
 

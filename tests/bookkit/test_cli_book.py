@@ -35,7 +35,8 @@ def test_chapters_lists_parameters(bookkit):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "nix"], "python -m bookkit: chapter: expected one of good, bad, received nix"),
+        (["run", "nix"], "python -m bookkit: chapter: expected a page with code, one of good, bad, received nix"),
+        (["format", "nix"], "python -m bookkit: chapter: expected a page with code, one of good, bad, received nix"),
         (["run", "good", "-p", "m=1"], "python -m bookkit: good: parameter: expected one of n, received m"),
         (["run", "good", "-p", "n=x"], "python -m bookkit: good: n: expected int (default 4), received 'x'"),
         (["run", "good", "-p", "n"], "python -m bookkit: -p: expected a name and a value, received n"),

@@ -8,7 +8,8 @@ from conftest import ROOT, chapter_source
 from bookkit.chapters import list_chapters, read_markdown
 from bookkit.formatting import extent, formatted, problems
 from bookkit.wording import ROW, words_out
-from posbias.predict import PREDICTORS
+from posbias.measure.measurement import Measurement
+from posbias.predict import PREDICTORS, yardsticks
 
 
 @pytest.fixture
@@ -63,9 +64,8 @@ def test_formulas_proofs_and_tables_take_their_time(write):
     proof = "````{prf:proof}\nOne.\n\nTwo.\n````\n\n"
     read = extent(read_markdown(write("x = 1", title=f"Title\n\n{formula}{proof}| a | b |\n|---|--:|\n| 1 | 2 |\n")))
     assert (read.formulas, read.proofs, read.tables, read.minutes) == (2, 2, 1, 5)
-    boxed = extent(
-        read_markdown(write("x = 1", title=f"Title\n\n`````{{dropdown}} Proof\n{proof}`````\n\n{formula}\n"))
-    )
+    box = f"Title\n\n`````{{dropdown}} Proof\n{proof}`````\n\n{formula}\n"
+    boxed = extent(read_markdown(write("x = 1", title=box)))
     assert (boxed.formulas, boxed.proofs) == (read.formulas, 0), "a closed box is not read"
     assert replace(read, formulas=5).minutes == 10
 
@@ -120,6 +120,8 @@ def test_notation_lists_the_predictions_of_the_registry():
     text = (ROOT / "book" / "notation.md").read_text()
     listed = re.findall(r"^\| `([\w-]+)` \| (.*) \| (.*) \|$", text, re.MULTILINE)
     assert listed == [(one.name, one.label, one.meaning) for one in PREDICTORS.values()]
+    named = re.findall(r"``([\w-]+)``", Measurement.rollout.__doc__)
+    assert named == [*yardsticks()], "not a second list, which would go out of date"
 
 
 OLD = re.compile(r"\([abcd]\)|rung \d|aligned sum|law of untrained networks|vectors|kernels")

@@ -116,12 +116,12 @@ def test_the_page_and_the_command(place, tmp_path, capsys):
     words = ["explain", str(place / "llama"), "-p", str(tmp_path / "p.txt"), "-o", str(tmp_path / "p.html")]
     code, out, err = status(capsys, words)
     assert code == 0, err
-    assert "4 segments" in out and "The target depends most on segment" in out
+    assert "4 segments" in out and "Of the segments before the last, the target depends most on segment" in out
     page = Parsed((tmp_path / "p.html").read_text())
     fetched = [x.get(name, "#") for _, x in page.tags for name in ("src", "href", "srcset")]
     assert "script" not in page.seen and all(x.startswith(("data:", "#")) for x in fetched) and "b" not in page.seen
     said = page.text
-    for part in ("A gradient is local", "<b>", "log-probability", "Contributions follow"):
+    for part in ("A gradient is local", "<b>", "log-probability", "Contributions follow", "times less likely"):
         assert part in said
     assert said.index("depends most on") < said.index("Segment by segment") < said.index("Token by token")
     assert page.seen.count("span") == 1 + 25 + 2  # <, b and > are a token each, in place of one
@@ -196,6 +196,11 @@ def test_a_dry_run_lists_the_segments_and_loads_nothing(place, tmp_path, capsys,
     assert "a gradient of 26 tokens, contributions, 4 deletions" in out
     assert status(capsys, [*words, "--no-deletions"])[1].rstrip().endswith("contributions")
     assert [*tmp_path.iterdir()] == [tmp_path / "p.txt"]
+    (rows := tmp_path / "r.jsonl").write_text(json.dumps({"documents": PARTS[:3], "question": ONE, "answer": ANSWER}))
+    asked = [*words[:3], str(rows), "--dry-run"]
+    assert "behind 5 segments" in status(capsys, asked)[1], "the row of a file that lookup takes"
+    rows.write_text(f"{rows.read_text()}\n" * 2)
+    refused(capsys, tmp_path, asked, "UTF-8; .json(l): messages or one row", there=[*tmp_path.iterdir()])
     (tmp_path / "p.txt").write_text("\t".join(PARTS[:2]))
     code, out, err = status(capsys, [*words, "--segments", r"\t"])
     assert code == 0 and "behind 2 segments" in out, err
@@ -237,8 +242,9 @@ def test_a_start_token_that_is_written_in_the_prompt_is_in_no_segment(place):
 
 
 def test_the_figure_says_deletions_and_shares_of_influence():
-    said = segment_figure(segments([0.4, 0.6], [0.7, 0.3], [-1.0, 0.5])).svg
-    assert "Document 1: -1.000 nats, 0.400; Document 2: +0.500 nats, 0.600." in said
+    two, three = segments([0.4, 0.6], [0.7, 0.3], [-1.0, 0.5]), segments([0.4, 0.3, 0.3], np.nan, -1.0)
+    assert "Document 1: -1.000 nats, 0.400; Document 2: +0.500 nats, 0.600." in segment_figure(two).svg
+    assert ["the last segment’s aside, is what" in segment_figure(x).caption for x in (two, three)] == [False, True]
 
 
 def test_bars_are_beside_each_other_under_their_names(monkeypatch):
@@ -287,13 +293,12 @@ def segments(share, contributed, removed):
 def test_the_answer_in_words_leads_with_the_deletion_and_says_who_disagrees():
     said = answer(segments([0.1, 0.4, 0.2, 0.3], [0.5, 0.1, 0.1, 0.3], [-2.5, 0.25, np.nan, -9]))
     assert said[0] == (
-        "The target depends most on Document 1 (“part 1”): without it, its log-probability changes by -2.500 nats. "
+        "Of the segments before the last, the target depends most on Document 1 (“part 1”): without it, its "
+        "log-probability changes by -2.500 nats. "
         "Without Document 2 (“part 2”) it rises most (+0.250)."
     )
     assert said[1] == "The gradient points to Document 2 instead: trust the deletion, which was tried."
-    assert (
-        said[2] == "All this is among the segments before the last, which has 30% of the influence." and len(said) == 3
-    )
+    assert said[2:] == ["All this is among the segments before the last, which has 30% of the influence."]
     both = answer(segments([0.4, 0.1, 0.2, 0.3], [0.5, 0.1, 0.1, 0.3], [-2.5, -1, -1, -9]))
     assert both[1] == "Gradient and contributions agree: the most is on the same segment."
     more = answer(segments([0.4, 0.1, 0.2, 0.3], np.nan, [0.5, 1.0, 2.0, -9]))

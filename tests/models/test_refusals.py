@@ -8,7 +8,7 @@ from posbias.models import families, register
 from posbias.models.families import FAMILIES, check_family
 
 NONE = "a causal language model that transformers knows, no encoder, received"
-ROW = "which has none; influence alone can be measured: posbias measure -q influence; or add one: python -m"
+ROW = "which has none; influence alone can be measured: posbias measure -q influence; or add one, as the page"
 OF_ONE_KIND = {
     NONE: ("bert", "modernbert", "xlm-roberta", "t5", "bart", "pegasus", "vit", "clip", "wav2vec2", "no-such"),
     ROW: ("persimmon", "xglm", "gpt-sw3", "mamba", "qwen3_next"),
