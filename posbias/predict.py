@@ -283,7 +283,7 @@ def last_token(results: xr.Dataset) -> Prediction:
     return np.eye(results.sizes["position"])[-1]
 
 
-@predictor("even", needs=(), label="even")
+@predictor("even", needs=(), label="equal shares")
 def even(results: xr.Dataset) -> Prediction:
     """Give every token an equal share."""
     n = results.sizes["position"]

@@ -9,6 +9,7 @@ import pytest
 import transformers
 from conftest import ROOT
 
+import posbias
 from posbias import shipped
 
 BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "book" / "coming_from.md").read_text("utf-8"), re.M | re.S)
@@ -65,6 +66,7 @@ def test_examples_run_as_printed(block, tiny):
         assert names["by_document"].shape == (len(names["documents"]),)
 
 
-def test_page_has_the_table_of_the_benchmark():  # but does not compare deletion with itself
+def test_page_has_the_table_of_the_benchmark_and_what_compare_prints():  # but does not compare deletion with itself
     page, table = ((ROOT / folder / "coming_from.md").read_text("utf-8") for folder in ("book", "benchmarks"))
     assert re.sub(r"(\| deletion \|.*\|) \+1\.00 \|", r"\1 – |", table, count=1) in page
+    assert repr(posbias.compare([0.1, 0.1, 0.2, 0.6], [0.2, 0.1, 0.1, 0.6])).split("\n", 2)[2] in page

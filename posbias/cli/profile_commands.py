@@ -65,7 +65,7 @@ def compare(
     ],
     second: Annotated[Path, typer.Argument(help="Profile of the same length, or a measurement.")],
 ) -> None:
-    """Print normalised W1, Spearman's correlation and both mean positions of two profiles, beside baselines."""
+    """Print normalised W1, total variation, rank correlation and mean positions of two profiles, beside baselines."""
     from posbias.comparison.pairs import compare as compare_profiles
 
     typer.echo(repr(compare_profiles(_profile_of(first), _profile_of(second))))

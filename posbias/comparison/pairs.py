@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from posbias import errors
-from posbias.comparison.distances import normalised_wasserstein, spearman
+from posbias.comparison.distances import normalised_wasserstein, spearman, total_variation
 from posbias.comparison.scores import score
 from posbias.errors import Numbers
 from posbias.rollout.labelled import Profile
@@ -23,12 +23,12 @@ class Comparison:
     # Its 95% interval over resampled prompts, if exactly one of the two was measured on two or more; their number
     interval: tuple[float, float] | None
     prompts: int | None
+    total_variation: float  # The share of influence that has to move at all
     spearman: float  # Rank correlation; NaN if one of the two is constant
     means: tuple[float, float]  # Mean positions, 0 at the first token and 1 at the last
     ordered: bool  # Whether one dominates the other; W₁, a sum of |F_p - F_q|, is then the difference of the means
-    # Baselines: W₁ to the second profile from equal shares, and from everything on the last token
-    even: float
-    last: float
+    even: float  # A baseline: W₁ to the second profile from equal shares
+    last: float  # Another: from everything on the last token
 
     def __repr__(self) -> str:
         distance = f"{self.wasserstein:.3f}"
@@ -43,7 +43,8 @@ class Comparison:
             order = f"the {early} is nearer the start throughout: W1 is the difference of means"
         return (
             f"{self.names[0]}\nagainst {self.names[1]}, {self.n} positions\nW1 {distance}\n"
-            f"baselines: equal shares {self.even:.3f}, all on the last token {self.last:.3f}\nSpearman {rank}\n"
+            f"baselines: equal shares {self.even:.3f}, all on the last token {self.last:.3f}\n"
+            f"total variation {self.total_variation:.3f}\nrank correlation {rank}\n"
             f"means {self.means[0]:.3f} and {self.means[1]:.3f}; {order}"
         )
 
@@ -66,7 +67,8 @@ def compare(p: Numbers | Profile, q: Numbers | Profile) -> Comparison:
     against second profile, 2 positions
     W1 0.250
     baselines: equal shares 0.250, all on the last token 0.250
-    Spearman undefined for a constant profile
+    total variation 0.250
+    rank correlation undefined for a constant profile
     means 0.500 and 0.750; the first is nearer the start throughout: W1 is the difference of means
     """
     first, second = _profile("first profile", p), _profile("second profile", q)
@@ -74,8 +76,7 @@ def compare(p: Numbers | Profile, q: Numbers | Profile) -> Comparison:
         received = f"{len(first)} ({first.name}) and {len(second)} ({second.name})"
         raise errors.invalid("profiles", "the same number of positions", received)
     a, b = first.values / first.values.sum(), second.values / second.values.sum()
-    gap = np.cumsum(a - b)
-    n, interval, prompts = len(a), None, None
+    gap, n, interval, prompts = np.cumsum(a - b), len(a), None, None
     measured = [(x.prompts, other) for x, other in ((first, b), (second, a)) if usable(x.prompts)]
     if len(measured) == 1:
         influence, prediction = measured[0]
@@ -88,6 +89,7 @@ def compare(p: Numbers | Profile, q: Numbers | Profile) -> Comparison:
         wasserstein=normalised_wasserstein(a, b),
         interval=interval,
         prompts=prompts,
+        total_variation=total_variation(a, b),
         spearman=spearman(a, b),
         means=(first.mean_position, second.mean_position),
         ordered=bool((gap >= -1e-12).all() or (gap <= 1e-12).all()),
@@ -107,6 +109,4 @@ def usable(influence: np.ndarray | None) -> bool:
 
 def _profile(field: str, values: Numbers | Profile) -> Profile:
     """Return a profile with a name; the field's own where none was given."""
-    if isinstance(values, Profile):
-        return values
-    return Profile(errors.distribution(field, values, tolerance=1e-6), field)
+    return values if isinstance(values, Profile) else Profile(errors.distribution(field, values, tolerance=1e-6), field)

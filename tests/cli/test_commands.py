@@ -45,5 +45,6 @@ def test_compare_prints_distance_correlation_and_means(posbias, tmp_path):
     write_profile(first, [0.5, 0.25, 0.25])
     write_profile(second, [0.25, 0.25, 0.5])
     lines = posbias("compare", first, second)[1].splitlines()
-    assert lines[:3] == ["a.csv", "against b.csv, 3 positions", "W1 0.250"] and lines[4] == "Spearman -0.500"
-    assert lines[5].startswith("means 0.375 and 0.625; the first is nearer the start")
+    assert lines[:2] == ["a.csv", "against b.csv, 3 positions"]
+    assert [lines[2], *lines[4:6]] == ["W1 0.250", "total variation 0.250", "rank correlation -0.500"]
+    assert lines[6].startswith("means 0.375 and 0.625; the first is nearer the start")

@@ -75,9 +75,9 @@ def test_two_profiles_compared_by_hand():
     assert found.wasserstein == pytest.approx(0.5) and found.ordered
     assert found.means == pytest.approx((0.25, 0.75))
     assert found.even == pytest.approx(0.25) and found.last == pytest.approx(0.25)
-    assert found.interval is None
+    assert found.interval is None and found.total_variation == pytest.approx(0.5)
     assert "functions cross" in repr(compare([0.5, 0.0, 0.5], [0.0, 1.0, 0.0]))
-    assert "Spearman undefined" in repr(compare([0.5, 0.5], [0.2, 0.8]))
+    assert "rank correlation undefined" in repr(compare([0.5, 0.5], [0.2, 0.8]))
 
 
 def test_intervals_come_from_the_prompts_of_the_measured_one():

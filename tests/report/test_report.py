@@ -98,7 +98,7 @@ def test_the_table_says_which_curves_have_a_trough(measured):
     subject = made_of(measured, U, 0.01)._subject()
     subject.predictions["value-maps"] = subject.influence
     found = {row[0]: row[6] for row in tables.score_cells(Evidence(subject, resamples=200))}
-    assert (found["value maps"], found["measured"], found["even (yardstick)"]) == ("yes", "yes", "no")
+    assert (found["value maps"], found["measured"], found["equal shares (yardstick)"]) == ("yes", "yes", "no")
 
 
 def test_scores_and_tests_are_those_of_the_book(measured, evidence):
@@ -200,7 +200,7 @@ def test_a_prediction_that_beats_nothing_is_said_to(measured):
     found = Evidence(made_of(measured, last, 0.01)._subject())
     assert "<strong>not closer than all on the last token (further away)</strong>" in said(found, "nearest")
     even = Evidence(made_of(measured, measured.rollout("b").values, 0.01)._subject())
-    blind = "It is closer than all on the last token and an equal share for every token, and closer than a power law"
+    blind = "It is closer than all on the last token and equal shares, and closer than a power law"
     assert even.nearest == "layer-shares" and blind in said(even, "nearest")
 
 
@@ -210,7 +210,7 @@ def test_a_prediction_that_has_the_order_backwards_and_one_that_is_tied_are_said
     knows = {-0.68: ": it has the order of positions backwards", 0.1: ": it does not know the order of positions"}
     for rank, words in (knows | {0.9: ""}).items():
         back.scores.loc[back.nearest, "spearman"] = rank
-        assert f"(Spearman) {rank:+.2f}{words}. It is" in said(back, "nearest")
+        assert f", rank correlation {rank:+.2f}{words}. It is" in said(back, "nearest")
     same = made_of(measured, measured.rollout("b").values, 0.01)
     twin = same._subject()
     twin.predictions["measured-attention-own"] = twin.predictions["layer-shares"]
@@ -221,7 +221,7 @@ def test_a_prediction_that_has_the_order_backwards_and_one_that_is_tied_are_said
 def test_the_closest_is_chosen_among_all_rows(measured):
     level = Evidence(made_of(measured, np.ones(LENGTH))._subject(), resamples=50)
     words = said(level, "nearest")
-    assert words.startswith("<strong>No prediction of this model is as near as an equal share for every token</strong>")
+    assert words.startswith("<strong>No prediction of this model is as near as equal shares</strong>")
     assert f"is <em>{level.subject.label(level.nearest)}</em>" in words and "The closest prediction" not in words
     rising = made_of(measured, np.linspace(1, 1.2, LENGTH), 0.01)._subject()
     rising.predictions["value-maps"] = rising.influence
@@ -230,7 +230,7 @@ def test_the_closest_is_chosen_among_all_rows(measured):
     assert found.nearest == "value-maps" and best > found.scores.loc["even", "W1"] > 0
     words = said(found, "nearest")
     assert "The closest prediction is <em>value maps</em>" in words
-    assert "Every rollout is further away than an equal share for every token" in words and f"{best:.3f}" in words
+    assert "Every rollout is further away than equal shares" in words and f"{best:.3f}" in words
 
 
 def test_halves_of_the_prompts_are_halves_of_the_documents(measured):
