@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
-PAGES := index.md CHANGELOG.md _config.yml _toc.yml $(wildcard book/*.md book/*.bib book/assets/*.* book/assets/explorer/*.* notebooks/*.ipynb) \
+PAGES := index.md CHANGELOG.md _config.yml _toc.yml $(wildcard book/*.md book/*.bib book/assets/*.* book/assets/explorer/*.* book/moved/*/*.html notebooks/*.ipynb) \
 	$(wildcard posbias/*.py posbias/*/*.py bookkit/*.py)
 
 OTHER_PYTHON ?= $(lastword $(wildcard /usr/bin/python3.11 /usr/bin/python3.12 /usr/bin/python3.13 /usr/bin/python3.14))

@@ -189,7 +189,7 @@ def format_chapters(
 def explorer_data(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Script to write; the page's own.")] = None,
 ) -> None:
-    """Write the presets of the explorer page: the published models and the measured reference models."""
+    """Write the presets of the explorer: the published models and the measured reference models."""
     from bookkit.explorer import DATA, explorer_script
     from posbias.files import write_whole
 

@@ -1,4 +1,4 @@
-"""The explorer page: the data of its presets, and the page without the book around it.
+"""The explorer: the data of its presets, and the parts of its page without the book around them.
 
 The page opens from disk too, where scripts may not fetch files, so the data are a script that sets one variable. What
 a preset does not say, the page has defaults for; ``book/assets/explorer/state.js`` reads the fields.
@@ -35,10 +35,10 @@ REFERENCE = (
 
 def standalone_page(root: Path, folder: Path) -> Path:
     """Write the explorer as a page of its own into a folder, as the built book has it, and return its path."""
-    source = root / "book" / "explorer.md"
+    source = root / "book" / "one_page.md"
     body = "\n".join(re.findall(r"^```\{raw\} html\n(.*?)\n```$", source.read_text("utf-8"), re.MULTILINE | re.DOTALL))
     shutil.copytree(root / DATA.parent, folder / "_static" / "explorer", dirs_exist_ok=True)
-    page = folder / "book" / "explorer.html"
+    page = folder / "notebooks" / "one_page.html"
     page.parent.mkdir(parents=True, exist_ok=True)
     head = '<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>Explorer</title>\n'
     size = '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">\n'

@@ -468,7 +468,7 @@ def test_defaults_of_the_page_are_those_that_it_prints(engine):
     assert {name: tuple(x) if isinstance(x, list) else x for name, x in initial.items()} == {
         "model": "", "axis": "log", "beside": "none", **DEFAULTS
     }  # fmt: skip
-    table = dict(re.findall(r"^\| (`[^|]*) \|.*\| ([^|]*) \|$", (ROOT / "book" / "explorer.md").read_text(), re.M))
+    table = dict(re.findall(r"^\| (`[^|]*) \|.*\| ([^|]*) \|$", (ROOT / "book" / "one_page.md").read_text(), re.M))
     for names, values in table.items():
         for name, value in zip(re.findall(r"`(\w+)`", names), values.replace("`", "").split(", "), strict=True):
             expected = initial[name]
@@ -513,6 +513,9 @@ def test_settings_go_into_the_address_and_come_back(driver, show):
     assert after(driver, lambda: driver.execute_script("location.hash = '#depth=6&length=60'")).size == 60
     driver.execute_script("location.hash = '#what-to-try'")
     assert profile(driver).size == 60 and not driver.find_element(By.CLASS_NAME, "explorer-refused").is_displayed()
+    show("#what-to-try")
+    is_said(driver, "First token")
+    assert driver.execute_script("return location.hash") == "#what-to-try", "a heading's address is kept"
 
 
 # ---------------------------------------------------------------- the two laws
@@ -606,12 +609,6 @@ def test_a_model_fills_in_the_settings_and_its_depth_has_an_end(driver, show):
 
 def choose(driver, name, value):
     return after(driver, lambda: Select(element(driver, name)).select_by_value(value))
-
-
-def test_the_distances_of_bloom_that_the_page_prints_are_those_of_its_presets():
-    text, measured = (ROOT / "book" / "explorer.md").read_text(), numbers.measured_profile()
-    for content in ("all", "none"):
-        assert f"{normalised_wasserstein(numbers.config('bloom', content).profile(), measured):.3f}" in text
 
 
 # ---------------------------------------------------------------- logits by the ratio of positions
@@ -781,12 +778,14 @@ def test_nothing_is_asked_of_the_network(driver, show):
 
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (360, "dark")])
 def test_built_page(driver, html, width, theme):
-    address = (html / "book" / "explorer.html").as_uri()
+    address = (html / "book" / "explorer.html").as_uri()  # where the page was
     resize(driver, width)
     driver.get("about:blank")
     driver.get_log("browser")
     driver.get(f"{address}#model=bloom&content=none")
     drawn(driver)
+    top = driver.execute_script("return document.getElementById('explorer').getBoundingClientRect().top")
+    assert "/notebooks/one_page.html#model=bloom" in driver.current_url and 0 <= top < 100
     driver.execute_script("document.documentElement.dataset.theme = arguments[0]", theme)
     assert np.abs(profile(driver) - numbers.config("bloom", "none").profile()).max() < 1e-9
     assert driver.execute_script("return document.documentElement.scrollWidth") <= width
@@ -805,8 +804,9 @@ def test_built_page(driver, html, width, theme):
 def test_every_link_to_the_explorer_in_the_built_book_is_accepted(html, engine):
     found = {}
     for built in pages(html):
-        for href in re.findall(r'href="([^"]*explorer\.html#[^"]*=[^"]*)"', built.read_text(encoding="utf-8")):
+        for href in re.findall(r'href="((?:[^"]*one_page\.html)?#[^"]*=[^"]*)"', built.read_text(encoding="utf-8")):
             found[unescape(href).partition("#")[2]] = built.name
+    assert {"one_page.html", "rollout.html"} <= {*found.values()}
     for fragment, name in found.items():
         parsed = engine.execute_script("return PosbiasState.parse('#' + arguments[0], PosbiasPresets)", fragment)
         assert parsed["refused"] == [], f"{name}: {fragment}"

@@ -70,6 +70,7 @@
   let state;
   let drawn = null; // what the plot shows: law, profile, all (with all forces, if one is off), sizes, measured, lambda
   let own = null; // curves of a file that the reader gave: measured, contributions, value-maps
+  let addressed = false; // whether the settings go into the address: not before there are any to keep
   let unfinished = false; // whether the law of untrained networks is still being computed
   let waiting = 0;
   let resting = 0;
@@ -295,6 +296,7 @@
   /* ------------------------------------------------------------------ state in, state out */
 
   function change(part) {
+    addressed = true;
     state = scheme.fitted({ ...state, ...part }, presets);
     refresh();
     draw();
@@ -350,7 +352,7 @@
     clearTimeout(resting);
     resting = setTimeout(() => {
       const hash = scheme.format(state, presets);
-      if (location.hash !== hash) replaceAddress(hash);
+      if (addressed && location.hash !== hash) replaceAddress(hash);
       linkField.value = location.href.split("#")[0] + hash;
       if (drawn && !unfinished) spoken.textContent = [...describeDrawn().map((pair) => pair.join(": ")), noteText()].filter(Boolean).join(". ");
     }, 400);
@@ -366,6 +368,7 @@
 
   /** Take the settings from a hash. */
   function apply(hash) {
+    addressed = true;
     const { state: asked, refused } = scheme.parse(hash, presets);
     state = asked;
     showRefused(refused, "left at its default");
@@ -732,6 +735,8 @@
 
   /* ------------------------------------------------------------------ start */
 
+  const bring = (behavior) => place.scrollIntoView({ behavior, block: "start" });
+
   /** Links on this page with settings: show them, and bring the plot into view. */
   function follow(event) {
     const link = event.target.closest && event.target.closest("a[href^='#']");
@@ -746,7 +751,7 @@
     }
     apply(hash);
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    place.scrollIntoView({ behavior: still ? "auto" : "smooth", block: "start" });
+    bring(still ? "instant" : "smooth");
     place.focus({ preventScroll: true });
   }
 
@@ -759,9 +764,20 @@
   window.PosbiasExplorer = page;
 
   build();
-  apply(isSettings(location.hash) ? location.hash : START);
+  const asked = isSettings(location.hash);
+  apply(asked ? location.hash : START);
+  addressed = asked; // else the page keeps its address: that of one of its headings, or none
+  const returns = ["reload", "back_forward"].includes(performance.getEntriesByType("navigation")[0]?.type);
+  if (asked && !returns) {
+    bring("instant");
+    window.addEventListener("load", () => bring("instant")); // pictures above may have come since
+  }
   document.addEventListener("click", follow);
-  window.addEventListener("hashchange", () => isSettings(location.hash) && location.hash !== scheme.format(state, presets) && apply(location.hash));
+  window.addEventListener("hashchange", () => {
+    if (!isSettings(location.hash) || location.hash === scheme.format(state, presets)) return;
+    apply(location.hash);
+    bring("instant");
+  });
   new ResizeObserver(fit).observe(plotPlace);
   new MutationObserver(() => plot && plot.redraw(false)).observe(document.documentElement, { attributeFilter: ["data-theme"] });
 })();

@@ -1,6 +1,6 @@
 /* The explorer's settings: what there is to set, how a link says it, and what it means to the engine. No document here.
 
-   A link is explorer.html#field=value&field=value. Fields that are left out have the values of `model`, if there is
+   A link is one_page.html#field=value&field=value. Fields that are left out have the values of `model`, if there is
    one, and otherwise the defaults below. The scheme is stable: chapters and readers keep such links.
 
      model      name of a preset: bloom (BLOOM-176B), bloom-7b1, mpt-7b, mpt-30b, falcon-rw-7b, or a reference model,
