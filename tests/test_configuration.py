@@ -39,11 +39,7 @@ def test_window_weights_and_temperature_are_honoured(written):
     }
     found = read_config(written(changed(**fields))).kernels()
     expected = structured_kernels(
-        2,
-        slope=[0.25, 0.125],
-        diagonal=[[0.5, 1], [1.5, 2]],
-        mask=masks.sliding_window(3),
-        weights=[0.75, 0.25],
+        2, slope=[0.25, 0.125], diagonal=[[0.5, 1], [1.5, 2]], mask=masks.sliding_window(3), weights=[0.75, 0.25]
     )
     for t in range(2):
         assert np.allclose(found.dense(t, 6), expected.dense(t, 6), atol=1e-14)

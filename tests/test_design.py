@@ -20,12 +20,7 @@ from posbias.models.biases import description_text
 from posbias.models.loading import Source
 from posbias.predict import predict
 from posbias.rollout.influence import influence_profile
-from posbias.rollout.position_bias import (
-    AlibiBias,
-    FlatBias,
-    LogBias,
-    layered_biases,
-)
+from posbias.rollout.position_bias import AlibiBias, FlatBias, LogBias, layered_biases
 from posbias.rollout.structured import biased_kernels
 from posbias.settings import Settings
 from studies.additions import divided_logits

@@ -171,11 +171,7 @@ def test_profiles_are_computed_and_compared(install, elsewhere):
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        ["measure", f"reference/{INSIDE}", "-d", "builtin", "-o", "new.nc"],
-        ["report", "m.nc", "-o", "m.html"],
-    ],
+    "words", [["measure", f"reference/{INSIDE}", "-d", "builtin", "-o", "new.nc"], ["report", "m.nc", "-o", "m.html"]]
 )
 def test_without_its_extra_a_command_names_it(install, elsewhere, words):
     (elsewhere / "m.nc").write_bytes(b"\x89HDF\r\n\x1a\n")

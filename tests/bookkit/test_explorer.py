@@ -14,14 +14,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from bookkit.explorer import (
-    DATA,
-    REFERENCE,
-    explorer_script,
-    measured_presets,
-    published_presets,
-    standalone_page,
-)
+from bookkit.explorer import DATA, REFERENCE, explorer_script, measured_presets, published_presets, standalone_page
 from posbias.comparison.distances import normalised_wasserstein, spearman, total_variation, unit
 from posbias.measure.measurement import Measurement
 from posbias.rollout import masks, schedules
@@ -734,10 +727,7 @@ def test_contrast(driver, show, theme):
     driver.execute_script("document.documentElement.dataset.theme = arguments[0]", theme)
     least = dict.fromkeys(
         ["soft", "accent", "profile", "measured", "contributions", "maps", "all", "sizes", "uniform"], 4.5
-    ) | {
-        "text": 7,
-        "line": 3,
-    }
+    ) | {"text": 7, "line": 3}
     colours = driver.execute_script(CONTRAST, [*least, "ground", "warning"])
     assert (luminance(colours["ground"]) < 0.2) == (theme == "dark")
     for name, ratio in least.items():

@@ -38,10 +38,7 @@ def rows(command, said):
 MODEL = "P/bloom -d P/d.jsonl -N 2 -n 8"
 MEASURE = f"measure -o m.nc {MODEL}"
 
-COMMAND_LINES = [
-    ("nix", ("No such command 'nix'",)),
-    ("measure P/bloom", ("Missing", "--output")),
-]
+COMMAND_LINES = [("nix", ("No such command 'nix'",)), ("measure P/bloom", ("Missing", "--output"))]
 
 OPTIONS_OF_MEASURE = rows(
     MEASURE,
@@ -255,9 +252,7 @@ COMPARISONS = [
 ADDED_BIASES = [
     *rows(
         "measure -o m.nc -N 2 -n 8",
-        {
-            "P/biased": ("biased: position_bias", "none; a bias is given beside a model, as --bias"),
-        },
+        {"P/biased": ("biased: position_bias", "none; a bias is given beside a model, as --bias")},
     ),
     *rows(
         MEASURE,
@@ -487,10 +482,7 @@ def write_configurations(root):
         for k, value in enumerate(values):
             (root / f"{field}-{k}.yaml").write_text(yaml.safe_dump(changed(**{field: value})))
     constant = {"schedule_type": "constant", "lambda_const": 0.1}
-    designs = {
-        "even": (12, {"kind": "flat", "tau": 1.2}),
-        "narrow": (12, [{"kind": "none"}] * 2),
-    }
+    designs = {"even": (12, {"kind": "flat", "tau": 1.2}), "narrow": (12, [{"kind": "none"}] * 2)}
     for name, (layers, bias) in designs.items():
         fields = {"sequence_length": 8, "num_layers": layers, "position_bias": bias}
         (root / f"{name}.yaml").write_text(yaml.safe_dump({**fields, "lambda_schedule_config": constant}))
@@ -560,10 +552,7 @@ def test_bad_input_is_one_line(place, listed, tmp_path, monkeypatch, capsys, row
 
 
 FRONT = {
-    "open nothing": (
-        lambda place: posbias.open(None),
-        "model: expected a path, a name, or a model in memory",
-    ),
+    "open nothing": (lambda place: posbias.open(None), "model: expected a path, a name, or a model in memory"),
     "a kernel of no rows": (lambda place: posbias.influence_profile([], [0.5]), "dimension"),
     "no layer": (lambda place: posbias.structured_kernels(0, slope=1.0), "at least 1"),
     "a mean of text": (lambda place: posbias.mean_position("text"), "array of numbers"),

@@ -5,12 +5,7 @@ import pytest
 from scipy.stats import wasserstein_distance
 
 from posbias.comparison.distances import normalised_wasserstein, wasserstein_to
-from posbias.comparison.resampling import (
-    hull_interval,
-    interval,
-    resample_weights,
-    resampled_profiles,
-)
+from posbias.comparison.resampling import hull_interval, interval, resample_weights, resampled_profiles
 
 
 def test_resamples_count_whole_prompts_by_their_influence():

@@ -2,6 +2,7 @@
 
 import json
 import re
+from html import unescape
 
 import numpy as np
 import pandas as pd
@@ -222,8 +223,14 @@ def test_each_column_stands_under_its_name(place, tmp_path):
     rows = re.findall(r"<tr>(<td>.*?)</tr>", found.report(tmp_path / "p.html").read_text(), re.DOTALL)
     shown = [[float(cell.split()[0]) for cell in re.findall(r"<td>([^<]+)", row)[1:]] for row in rows]
     assert np.allclose(shown, found.segments[columns], atol=6e-4)
-    printed = found._table()[["deleted", "gradient", "contributions"]]
-    assert np.allclose(printed, found.segments[columns[1:]], atol=6e-4)
+    named = [" ".join(re.match("<td>(.*?)</td>", row, re.DOTALL)[1].split()) for row in rows]
+    assert named == [f"segment {k}: {part}" for k, part in enumerate(PARTS, 1)]
+    printed = found._table()
+    assert np.allclose(printed[["deleted", "gradient", "contributions"]], found.segments[columns[1:]], atol=6e-4)
+    assert printed["segment"].tolist() == [f"segment {k}" for k in (1, 2, 3, 4)]
+    assert [x.removesuffix("…") for x in printed["text"]] == [part[:35].rstrip() for part in PARTS]
+    facts = f"prompt: {N} tokens in 4 segments, llama\ntarget: {found.target}: {found.value:.4g}\n"
+    assert repr(found).startswith(facts)
 
 
 def test_the_strongest_token_is_shaded_most_and_others_by_the_root_of_their_share(place, tmp_path):
@@ -231,6 +238,10 @@ def test_the_strongest_token_is_shaded_most_and_others_by_the_root_of_their_shar
     page, share = found.report(tmp_path / "p.html").read_text(), found.tokens["share"]
     shades = [float(x) for x in re.findall(r"<span style=\"background: rgb\(230 120 0 / ([\d.]+)\)", page)]
     assert max(shades) == 0.85 and np.allclose(shades, 0.85 * (share / share.max()) ** 0.5, atol=6e-3)
+    told = re.findall(r'title="token (\d+), segment (\d+): share ([\d.]+)">(.*?)</span>', page, re.DOTALL)
+    named = [(int(k), int(segment), unescape(token)) for k, segment, _, token in told]
+    assert named == [*found.tokens[["segment", "token"]].itertuples(name=None)]
+    assert np.allclose([float(x[2]) for x in told], share, atol=6e-5)
 
 
 def test_a_start_token_that_is_written_in_the_prompt_is_in_no_segment(place):
@@ -249,7 +260,10 @@ def test_the_figure_says_deletions_and_shares_of_influence():
 
 def test_bars_are_beside_each_other_under_their_names(monkeypatch):
     monkeypatch.setattr("posbias.report.page.close_figure", lambda drawing, *_: drawing)
-    drawn = segment_figure(segments([0.4, 0.6], [0.7, 0.3], -1.0)).axes[1].containers
+    left, right = segment_figure(segments([0.4, 0.6], [0.7, 0.3], [-1.0, 0.5])).axes
+    drawn = right.containers
+    assert [bar.get_width() for bar in left.containers[0]] == [-1.0, 0.5] and left.get_xlabel() == "deleted, nats"
+    assert [x.get_text() for x in left.get_yticklabels()] == ["Document 1", "Document 2"] and left.yaxis_inverted()
     widths = {bars.get_label(): [bar.get_width() for bar in bars] for bars in drawn}
     assert widths == {"gradient": [0.4, 0.6], "contributions": [0.7, 0.3]}
     assert all(a.get_y() + a.get_height() <= b.get_y() + 1e-9 for a, b in zip(*drawn, strict=True))
@@ -301,9 +315,17 @@ def test_the_answer_in_words_leads_with_the_deletion_and_says_who_disagrees():
     assert said[2:] == ["All this is among the segments before the last, which has 30% of the influence."]
     both = answer(segments([0.4, 0.1, 0.2, 0.3], [0.5, 0.1, 0.1, 0.3], [-2.5, -1, -1, -9]))
     assert both[1] == "Gradient and contributions agree: the most is on the same segment."
+    one = answer(segments([0.4, 0.1, 0.2, 0.3], [0.1, 0.1, 0.5, 0.3], [-2.5, -1, -1, -9]))
+    assert one[0].endswith("-2.500 nats.") and one[1].startswith("The contributions point to Document 3 instead:")
     more = answer(segments([0.4, 0.1, 0.2, 0.3], np.nan, [0.5, 1.0, 2.0, -9]))
     assert more[0].startswith("No deletion lowers the target's log-probability. Without Document 3")
-    assert answer(segments([0.5, 0.5], np.nan, np.nan))[0].endswith("no deletion was tried.")
+    alone = answer(segments([0.2, 0.5, 0.3], [0.4, 0.3, 0.3], np.nan))
+    assert alone[:2] == [
+        "The gradient points to Document 2 (“part 2”); no deletion was tried.",
+        "The contributions point to Document 1 (“part 1”); no deletion was tried.",
+    ]
+    two = answer(segments([0.4, 0.6], np.nan, [-1.0, -2.0]))
+    assert "most on Document 2" in two[0] and two[1:] == ["Gradient agrees: the most is on the same segment."]
     assert answer(segments([1.0], np.nan, np.nan)) == []
 
 

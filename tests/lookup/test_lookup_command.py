@@ -111,9 +111,6 @@ def test_rows_are_the_same_from_every_kind_of_file_and_in_memory(place):
     kinds = [place / f"rows.{end}" for end in ("jsonl", "csv", "parquet")] + [pd.DataFrame(ROWS), ROWS]
     found = [opened.lookup(rows=rows, prompts=2, arms="competing") for rows in kinds]
     assert len({one.results.attrs["prompts_sha256"] for one in found}) == 1
-    table = found[0].to_pandas()
-    assert table.index.names == ["arm", "place"] and len(table) == 4
-    assert (table["correct_low"] <= table["correct"]).all() and (table["log_probability_high"] < 0).all()
 
 
 def test_sharing_beginnings_saves_tokens_and_a_window_that_cannot_is_read_whole(place, monkeypatch):
@@ -161,10 +158,7 @@ def test_a_dry_run_prints_the_first_prompt_and_reads_no_weights(place, monkeypat
 # Models that are changed while they are asked
 
 
-@pytest.mark.parametrize(
-    "more",
-    [{"bias": '{"kind": "alibi", "slope": 1.0}'}, {"bias": {"kind": "log", "alpha": 2.0}}],
-)
+@pytest.mark.parametrize("more", [{"bias": '{"kind": "alibi", "slope": 1.0}'}, {"bias": {"kind": "log", "alpha": 2.0}}])
 def test_biases_change_what_is_found(place, more):
     opened = posbias.open(place / "bloom")
     before, after = (opened.lookup(rows=ROWS, arms="competing", **x).results for x in ({}, more))

@@ -3,14 +3,16 @@
 import json
 import re
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import xarray as xr
 from lookup_worlds import byte_tokenizer
+from scipy.stats import beta
 
 from posbias.lookup import scores
 from posbias.lookup.contexts import Ask, holds, make_contexts, read_rows, row_contexts
-from posbias.lookup.file import verdict
+from posbias.lookup.file import Found, verdict
 from posbias.lookup.prompts import make_prompts, write_question
 from posbias.lookup.tasks import Task
 
@@ -95,6 +97,100 @@ def test_a_middle_that_is_not_lost_is_so_up_to_the_end_of_the_interval():
     said = said_of(np.ones((40, 4)))
     assert "no, at most by 0.07: the weaker end less the middle is 0.00 (-0.07 to 0.07" in said
     assert "no, at most by 0.00: the weaker end less the middle is -" in said_of(correct(0.1, 0.9, 1))
+
+
+RIGHT = {"competing": (36, 12, 8, 32), "not_competing": (39, 30, 24, 31), "closed_book": (9,) * 4}
+NATS = np.array([-3.0, -1.0, -2.0, -4.0])
+"""Right answers of 40 by arm and place; log-probabilities by place, of each arm half a nat less than of the last."""
+
+
+@pytest.fixture
+def found():
+    """Return a lookup of 40 contexts in which accuracy and log-probability have other places best and worst."""
+    order = np.arange(40)
+    right = [[(order + 7 * k) % 40 < x for k, x in enumerate(row)] for row in RIGHT.values()]
+    noise = np.sin(2 * np.pi * order / 40)[:, None]
+    told = [NATS - arm / 2 + noise * (1 + np.arange(4)) for arm in range(3)]
+    dims = ("arm", "context", "place")
+    arrays = {"correct": (dims, np.transpose(right, (0, 2, 1)).astype(float)), "log_probability": (dims, told)}
+    arrays["twice"] = ("context", (order < 2).astype(np.int8))
+    attrs = {"model": "reference/m", "task": "documents", "dataset": "invented facts", "rows": "made up"}
+    attrs |= {"form": "plain text", "tokens": 321, "change": "none"}
+    return Found(xr.Dataset(arrays, {"arm": [*RIGHT]}, attrs))
+
+
+def test_what_a_lookup_says(found):
+    """Every number by hand: shares of 40, differences of 40 contexts, p values that no permutation undercuts."""
+    right = found.results["correct"].values[0]
+    apart = right[:, -1] - right[:, 1:-1].mean(1)
+    spread = apart.std(ddof=1) / 40**0.5
+    lines = repr(found).splitlines()
+    facts = "4 documents in a prompt of 321 tokens (invented facts, plain text), 40 contexts"
+    assert lines[0] == f"m, questions about documents: {facts}"
+    told = re.fullmatch(
+        r"The middle is lost: yes, by 0\.55 \((\S+) to (\S+); p 0\.0005, paired over 40 contexts\); a difference below "
+        r"(\S+) would hardly be seen\. Right are 0\.90 at the first place, 0\.25 at places 2 to 3, 0\.80 at the last\.",
+        lines[1],
+    )
+    expected = [0.55 - 1.96 * spread, 0.55 + 1.96 * spread, 2.8 * spread]
+    np.testing.assert_allclose([float(x) for x in told.groups()], expected, atol=0.02)
+    assert lines[2:] == [
+        "With all documents: accuracy 0.90 0.30 0.20 0.80; log-probability -3.00 -1.00 -2.00 -4.00",
+        "Among documents of other questions: accuracy 0.97 0.75 0.60 0.78; log-probability -3.50 -1.50 -2.50 -4.50",
+        "Without documents: accuracy 0.23; log-probability -3.50",
+        "By accuracy places differ (p 0.0005): best document 1 (0.90), worst document 3 (0.20). By log-probability "
+        "places differ (p 0.0005): best document 2 (-1.00), worst document 4 (-4.00): the two do not name the same "
+        "places.",
+        "Many answers are known without documents: where they stand matters less than it could",
+        "In 2 contexts another document holds the answer too: its source cannot be told there",
+    ]
+    found.results["correct"][2] *= np.arange(40)[:, None] > 2  # 15 % are known
+    found.results["log_probability"][:] = found.results["correct"]
+    found.results.attrs.update(task="kv", rows="given", change="temperature 2")
+    found.results["twice"][:] = 0
+    lines = repr(found).splitlines()
+    assert lines[0] == facts.join(("m, key-value lookup: ", ", changed by temperature 2")).replace(
+        "documents", "pairs").replace("invented facts", "rows given")  # fmt: skip
+    assert len(lines) == 6 and lines[5].endswith("best pair 1 (0.90), worst pair 3 (0.20).")
+    found.results["log_probability"][:] = np.arange(40)[:, None]
+    assert "By log-probability places are not told apart (p 1)" in repr(found)
+
+
+def clopper_pearson(right):
+    """Return the ends of 95% intervals of shares of 40, by quantiles of beta distributions."""
+    k = np.array(right)
+    return np.nan_to_num(beta.ppf(0.025, k, 41 - k)), np.nan_to_num(beta.ppf(0.975, k + 1, 40 - k), nan=1.0)
+
+
+def test_tables_and_figures_have_each_arms_own_intervals(found, tmp_path, monkeypatch):
+    table = found.to_pandas()
+    assert table.index.names == ["arm", "place"]
+    spread = 1.96 * (1 + np.arange(4)) / 80**0.5  # of a sine, whose variance is 1/2
+    for k, (arm, right) in enumerate(RIGHT.items()):
+        one, (low, high) = table.loc[arm], clopper_pearson(right)
+        assert one.index.tolist() == [0, 1, 2, 3]
+        np.testing.assert_allclose(one[["correct", "correct_low", "correct_high"]].T, [np.array(right) / 40, low, high])
+        mean = NATS - k / 2
+        ends = one[["log_probability", "log_probability_low", "log_probability_high"]].T
+        np.testing.assert_allclose(ends, [mean, mean - spread, mean + spread], atol=0.1)
+    drawn = []
+    monkeypatch.setattr("matplotlib.pyplot.close", lambda figure=None: drawn.append(figure))
+    found.figure(tmp_path / "f.svg")
+    (axes,) = drawn[0].axes
+    lines = {line.get_label(): line for line in axes.lines}
+    assert [*lines] == ["with all documents", "among documents of other questions", "without documents"]
+    assert [*lines["without documents"].get_ydata()] == [9 / 40] * 2 and axes.get_ylabel() == "share of right answers"
+    assert axes.get_ylim()[0] < 0 and axes.get_ylim()[1] > 1 and axes.get_xticks().tolist() == [1, 2, 3, 4]
+    for arm, line, bars in zip(RIGHT, lines.values(), axes.collections, strict=False):
+        np.testing.assert_allclose(line.get_xydata(), np.c_[1:5, np.array(RIGHT[arm]) / 40])
+        ends = np.stack(clopper_pearson(RIGHT[arm]), 1)
+        np.testing.assert_allclose(bars.get_segments(), [[(k, a), (k, b)] for k, (a, b) in enumerate(ends, 1)])
+        assert np.allclose(bars.get_color()[0][:3], plt.matplotlib.colors.to_rgb(line.get_color()))
+    assert (
+        drawn[0].get_suptitle().replace("\n", " ")
+        == f"{repr(found).splitlines()[0].replace(': ', '. ')}. Bars: 95% intervals."
+    )
+    assert drawn[0].get_supxlabel().replace("\n", " ") == found.verdict
 
 
 def test_as_many_contexts_as_it_says_would_show_the_difference():

@@ -9,12 +9,7 @@ from measuring import refused, save, write_documents
 from posbias import alibi_slopes, influence_profile, structured_kernels
 from posbias.cli import main
 from posbias.measure.corpus import Corpus
-from posbias.measure.results import (
-    LEAST,
-    VARIABLES,
-    read_results,
-    write_results,
-)
+from posbias.measure.results import LEAST, VARIABLES, read_results, write_results
 from posbias.measure.run import measure
 from posbias.models.loading import Source
 from posbias.predict import (

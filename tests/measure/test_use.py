@@ -56,6 +56,9 @@ def test_a_measurement_has_use_and_a_report_says_it(tmp_path):
     words = "".join(text.answer(Evidence(m._subject(), resamples=20), "used"))
     gradient = m.influence.values[0] * 20
     assert f"changes by {m.use.values[0] * 20:.2f} equal shares; by the gradient it has {gradient:.2f}" in words
+    away = posbias.compare(m.influence, m.use)
+    assert f"Influence is {away.wasserstein:.3f} of the length from what" in words
+    assert f"(rank correlation {away.spearman:+.2f})" in words
     law = posbias.compare(power_fit(m.use.values), m.use).wasserstein
     assert words.endswith(f"with one fitted number, is {law:.3f} from it.")
     without = opened.measure(prompts=2, length=20, dataset=tmp_path / "d.jsonl", quantities="mixing")

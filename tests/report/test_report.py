@@ -10,6 +10,7 @@ import pytest
 import xarray as xr
 from conftest import ROOT, command
 from parsed import Parsed
+from scipy.stats import spearmanr
 
 import posbias
 from posbias import cli
@@ -85,13 +86,28 @@ def test_the_answer_stands_first(whole):
     assert [tag for tag, _ in found.tags].count("svg") == 5
 
 
-def test_the_table_has_the_mean_position_of_each_curve(evidence):
-    found = {row[0].removesuffix(" (yardstick)"): row[5] for row in tables.score_cells(evidence)}
-    assert found.pop("one half of the prompts by the other") == ""
-    halves = next(row for row in tables.score_cells(evidence) if row[0].startswith("one half"))
-    assert halves[2] == page.span(np.quantile(evidence.floor["W1"], [0.025, 0.975]))
-    curves = {evidence.subject.label(name): q for name, q in evidence.profiles.items()} | {"measured": evidence.p}
-    assert found == {label: tables.number(mean_position(q)) for label, q in curves.items()}
+def test_a_row_of_the_table_has_the_distances_of_its_curve(evidence):
+    """Nearest first; W₁ and total variation by their sums, rank correlations by scipy, the mean position of each."""
+    rows = [*tables.score_cells(evidence)]
+    q = {evidence.subject.label(name): q for name, q in evidence.profiles.items()}
+    names = [row[0].removesuffix(" (yardstick)") for row in rows]
+    blind = [name for name, row in zip(names, rows, strict=True) if row[0].endswith(" (yardstick)")]
+    assert {*names[:-2]} == {*q} and {*blind} == {PREDICTORS[name].label for name in (*BLIND, "power-law")}
+    away = {name: np.abs(np.cumsum(x - evidence.p)).sum() / (LENGTH - 1) for name, x in q.items()}
+    assert [away[name] for name in names[:-2]] == sorted(away.values())
+    for name, row in zip(names[:-2], rows, strict=False):
+        rank = float(spearmanr(q[name], evidence.p)[0]) if np.ptp(q[name]) else np.nan
+        known = (away[name], np.abs(q[name] - evidence.p).sum() / 2, rank, mean_position(q[name]))
+        assert (row[1], *row[3:6]) == tuple(map(tables.number, known))
+        low, high = map(float, row[2].split(" to "))
+        assert low <= float(row[1]) <= high
+    means = [evidence.floor[name].mean() for name in ("W1", "total_variation", "spearman")]
+    ends = np.quantile(evidence.floor["W1"], [0.025, 0.975])
+    halves = "one half of the prompts by the other"
+    assert rows[-2] == (halves, page.number(means[0]), page.span(ends), *map(page.number, means[1:]), "", "")
+    assert rows[-1] == ("measured", *[""] * 4, page.number(mean_position(evidence.p)), evidence.has_u)
+    told = f"are {means[0]:.3f} of the length apart on average ({ends[0]:.3f} to {ends[1]:.3f})"
+    assert told in said(evidence, "floor")
 
 
 def test_the_table_says_which_curves_have_a_trough(measured):
@@ -150,15 +166,18 @@ def test_a_row_of_the_paired_tests_names_the_nearer_first(measured):
     assert [row[2].startswith("≤") for row in rows.values()] == least.tolist() and least.any()
 
 
-def test_the_interval_of_mixing_holds_it(evidence):
-    low, high = evidence.mixing_band
-    assert (low <= evidence.mixing).all() and (evidence.mixing <= high).all() and (low < high).all()
-
-
 def test_the_interval_of_the_mean_position_is_of_whole_prompts_drawn_again(evidence):
     places = [mean_position(x) for x in evidence.resampled]
     low, high = np.quantile(places, [0.025, 0.975])
-    assert f"{mean_position(evidence.p):.2f} ({low:.2f} to {high:.2f})," in said(evidence, "where")
+    first, *inner, last = np.cumsum(evidence.p)
+    shares = np.diff(np.interp(np.linspace(0, LENGTH - 1, 11), np.arange(LENGTH), [0, first, *inner])) / inner[-1]
+    listed = ", ".join(f"{x:.1%}" for x in shares[:-1])
+    assert said(evidence, "where") == (
+        "<strong>The mean position of influence is in the second half of the prompt</strong>: "
+        f"{mean_position(evidence.p):.2f} ({low:.2f} to {high:.2f}), {first:.1%} of the influence on the first token "
+        f"and {last - inner[-1]:.1%} on the last. Without the last token, the tenths of the prompt have, from the "
+        f"first on, {listed} and {shares[-1]:.1%}."
+    )
 
 
 def said(evidence, name):
@@ -191,7 +210,14 @@ def test_the_trough_in_words(measured, profile, spread, words):
     assert words in said(found, "trough")
     first, last = LENGTH * found.p[[0, -2]]
     told = said(found, "trough")
+    level = np.convolve(found.p[:-1], np.full(9, 1 / 9), mode="valid")
+    trough, at = level.min() * LENGTH, (level.argmin() + 4) / (LENGTH - 1)
+    depth = f", depth {1 - trough / min(first, last):.0%}: the" if words == "It has a trough" else ""
+    assert (
+        f"<strong>{words}</strong>{depth}" in told and f"of 9 tokens {trough:.2f} (at {at:.0%} of the prompt)" in told
+    )
     assert f"the first token has {first:.2f} times" in told and f"the last but one {last:.2f}." in told
+    assert "more than 5% above that stretch." in told
 
 
 def test_a_prediction_that_beats_nothing_is_said_to(measured):
@@ -216,6 +242,30 @@ def test_a_prediction_that_has_the_order_backwards_and_one_that_is_tied_are_said
     twin.predictions["measured-attention-own"] = twin.predictions["layer-shares"]
     tied = Evidence(twin)
     assert len(tied.tied) == 1 and " (not told apart from measured attention, own)" in said(tied, "nearest")
+
+
+ALL_ON_LAST, EQUAL = "all on the last token", "equal shares"
+FITTED = "a power law with one number fitted to the measured curve itself"
+
+
+@pytest.mark.parametrize(
+    ("last", "even", "law", "words"),
+    [
+        (1, 1, 0, f"closer than {ALL_ON_LAST} and {EQUAL}, and not told apart from {FITTED}"),
+        (1, 1, -1, f"closer than {ALL_ON_LAST} and {EQUAL}, and further away than {FITTED}"),
+        (0, 1, 1, f"<strong>not closer than {ALL_ON_LAST} (open)</strong>"),
+        (1, -1, 1, f"<strong>not closer than {EQUAL} (further away)</strong>"),
+        (-1, 0, 0, f"<strong>not closer than {ALL_ON_LAST} (further away) and {EQUAL} (open)</strong>"),
+        (None, 0.5, 0, f"closer than {ALL_ON_LAST} and {EQUAL}, without a test"),
+        (None, 0.1, 0, f"<strong>no closer than the better of {ALL_ON_LAST} and {EQUAL}</strong>, without a test"),
+    ],
+)
+def test_the_verdict_says_what_each_test_found(measured, monkeypatch, last, even, law, words):
+    found = Evidence(measured._subject(), resamples=20)
+    found.scores.loc[[found.nearest, "last", "even"], "W1"] = 0.2, 0.3, even
+    known = {"last": last, "even": even, "power-law": law}
+    monkeypatch.setattr(found, "against", lambda before, after: last if last is None else known.get(before, 1))
+    assert f"It is {words}." in said(found, "nearest")
 
 
 def test_the_closest_is_chosen_among_all_rows(measured):
@@ -256,6 +306,10 @@ def test_halves_of_the_prompts_are_halves_of_the_documents(measured):
 def test_lost_in_the_middle_takes_more_than_a_lip_at_the_start(measured, profile, spread, answer):
     found = Evidence(made_of(measured, profile, spread)._subject(), resamples=200)
     assert f"Both ends favoured{answer}" in said(found, "lost")
+    ends, drawn = (10 * stats.tenths(x)[..., [0, -1]] for x in (found.p, found.resampled))
+    spans = (f"{low:.2f} to {high:.2f}" for low, high in np.quantile(drawn, [0.025, 0.975], axis=0).T)
+    told = f"have over 1.05 equal shares; here they have {ends[0]:.2f} and {ends[1]:.2f} (95% intervals "
+    assert told + " and ".join(spans) + ")." in said(found, "lost")
     only = "Only the end has more than an equal share; the start has less"
     assert (only in said(found, "lost")) == answer.endswith(": no")
 
@@ -342,6 +396,27 @@ def test_few_prompts_are_said_to_be_few(measured, whole, tmp_path):
     assert "So few" not in written(made_of(measured, U, 0.05, prompts=12), tmp_path)[1]
 
 
+def test_what_was_asked_is_listed(measured, whole):
+    found, words, _ = whole
+    subject = measured._subject()
+    names = ", ".join(subject.label(name) for name in subject.predictions)
+    missing = {subject.label(name): why for name, why in subject.missing.items()}
+    assert [*text.list_settings(subject)] == [
+        ("model", "bloom (bloom, 3 layers × 4 heads, alibi positions)"), ("corpus", "d.jsonl, rule first"),
+        ("prompts", "8 of 24 tokens"), ("quantities", "mixing, influence, kernels, content, branches"),
+        ("number format", "32 bits"), ("predictions", names), *(("not here", f"{x}: {y}") for x, y in missing.items()),
+    ]  # fmt: skip
+    more = measured.results.assign_attrs(added_bias="alibi", quantisation="Q4", revision="0af3")
+    asked = [*text.list_settings(Measurement(more)._subject())]
+    assert asked[1:3] == [("bias added while measured", "alibi"), ("weights", "Q4")]
+    assert "your own: <code>posbias lookup bloom rows" in said(Evidence(Measurement(more)._subject()), "placed")
+    assert "from 100 resamples of 8 prompts, the same" in words
+    total = measured.results["lambda_frobenius"].values.sum()
+    assert f"the total mixing, is {total:.2f}: the hops" in words
+    best = [row for name, row in found.tags if name == "tr" and row.get("class") == "best"]
+    assert len(best) == 1
+
+
 # One file
 
 
@@ -361,11 +436,7 @@ def test_nothing_is_fetched_and_everything_has_words(whole):
 
 LACKS = {
     "no attention": (("attention",), ["measured-attention"], ["The file has no attention kernels"]),
-    "no content": (
-        ("content_.*",),
-        ["layer-shares-self"],
-        ["The file has no content logits"],
-    ),
+    "no content": (("content_.*",), ["layer-shares-self"], ["The file has no content logits"]),
     "no branches": (("branch_.*", "output_scale", "step_gain", "parallel"), ["head-gains-squared"], ["not here"]),
     "no prompts": ((".*_prompts",), [], ["there are no intervals and no tests", "no more than a description"]),
 }
@@ -449,14 +520,65 @@ def test_pictures_are_of_modest_size():
     np.testing.assert_allclose(figures.shrink(A[:5, :5]), A[:5, :5])
 
 
+def shown(monkeypatch, draw, *what):
+    """Return the axes of a figure before it becomes text, its description and its caption."""
+    with monkeypatch.context() as patch:
+        patch.setattr(figures, "close_figure", lambda drawing, *words: (drawing, *words))
+        return draw(*what)
+
+
 def test_a_key_receives_the_mean_over_the_queries_that_see_it(monkeypatch):
-    drawn, heat = [], figures._heat
-    monkeypatch.setattr(
-        figures, "_heat", lambda ax, image, *a, **how: drawn.append(image) or heat(ax, image, *a, **how)
-    )
     A = xr.DataArray([[[1.0, 0.0], [0.5, 0.5]], [[1.0, 0.0], [0.0, 1.0]]], dims=("layer", "query", "key"))
-    assert figures.received_figure(xr.Dataset({"attention": A})).caption.endswith("The first token gets up to 75%.")
-    assert drawn[0].tolist() == [[0.75, 0.5], [0.5, 1.0]], "the last key is seen by one query"
+    received = np.array([[0.75, 0.5], [0.5, 1.0]])  # the last key is seen by one query
+    kept = xr.Dataset({"attention_received": (("layer", "key"), received)})
+    for results in (xr.Dataset({"attention": A}), kept):
+        drawing, _, caption = shown(monkeypatch, figures.received_figure, results)
+        assert drawing.axes[0].images[0].get_array().tolist() == received.tolist()
+        assert drawing.axes[0].images[0].get_extent() == [-0.5, 1.5, 2.5, 0.5]
+        assert caption.endswith("The first token gets up to 75%.")
+
+
+def test_a_panel_is_of_the_layer_above_it_and_content_is_what_a_token_has_more_with_itself(monkeypatch):
+    A = np.tril(np.random.default_rng(0).uniform(0.1, 1, (15, 4, 4)))
+    results = xr.Dataset({"attention": (("layer", "query", "key"), A)}, attrs={"length": 4})
+    drawing, _, caption = shown(monkeypatch, figures.kernel_figure, results)
+    panels = {int(ax.get_title().split()[1]): ax.images[0].get_array() for ax in drawing.axes if ax.get_title()}
+    assert len(panels) == 12 and {1, 15} < {*panels} and "12 of 15 layers. Bright" in caption
+    for t, image in panels.items():
+        np.testing.assert_allclose(image, np.clip(A[t - 1], 0.1 / 4, 1))
+    own, rest = np.array([[1.0, 2.0, 0.5]]), np.array([[0.25, 3.5, 0.5]])
+    results = xr.Dataset(
+        {f"content_{k}": (("layer", "head"), x) for k, x in (("diagonal", own), ("offdiagonal", rest))}
+    )
+    drawing, description, _ = shown(monkeypatch, figures.content_figure, results)
+    (image,) = drawing.axes[0].images
+    assert image.get_array().tolist() == [[0.75, -1.5, 0.0]] and image.get_clim() == (-1.5, 1.5)
+    assert description.startswith("Map of 1 layers by 3 heads") and description.endswith("from -1.50 to 0.75.")
+
+
+def test_the_main_figure_has_the_nearest_prediction_and_says_which(monkeypatch, evidence):
+    drawing, description, caption = shown(monkeypatch, figures.profile_figure, evidence)
+    curves = {line.get_label(): line.get_ydata() for line in drawing.axes[0].lines}
+    nearest, *others = dict.fromkeys((evidence.nearest, "layer-shares", "attention-only"))
+    for name in (nearest, *others):
+        np.testing.assert_allclose(curves[evidence.subject.label(name)], evidence.profiles[name])
+    np.testing.assert_allclose(curves["measured"], evidence.p)
+    shade = np.concatenate([x.vertices[:, 1] for x in drawing.axes[0].collections[0].get_paths()])
+    assert {*np.round(evidence.band, 9).ravel()} <= {*np.round(shade, 9)}
+    assert (
+        f"(thick with its 95% interval) and predictions of it, of which {evidence.subject.label(nearest)} " in caption
+    )
+    assert caption.endswith("comes closest. The table of predictions has the others.")
+    assert (
+        description.startswith(f"Influence of {LENGTH} positions") and f"first {evidence.p[0]:.3g}, last" in description
+    )
+    drawing, _, caption = shown(monkeypatch, figures.mixing_figure, evidence.mixing, evidence.mixing_band)
+    assert [bar.get_height() for bar in drawing.axes[0].patches] == evidence.mixing.tolist()
+    lines = drawing.axes[0].collections[0].get_segments()
+    np.testing.assert_allclose(
+        lines, [[(k, a), (k, b)] for k, (a, b) in enumerate(np.transpose(evidence.mixing_band), 1)]
+    )
+    assert caption.endswith(" Lines are 95% intervals.")
 
 
 # The command that makes it
@@ -493,10 +615,10 @@ def test_the_ladder_is_said_in_words(place):
     away = {name: posbias.compare(m.rollout(name), m.influence).wasserstein for name in WITH_MAPS}
     words = said(evidence, "ladder")
     assert all(f"{w1:.3f}" in words for w1 in away.values())
-    assert ("nearly independent" in words) == (away["independent-layers"] < text.NEARLY)
+    assert ("nearly independent" in words) == (away["independent-layers"] < 0.03)
     steps = np.diff([away[x] for x in WITH_MAPS])
     costly = ("averaging attention", "leaving content out", "from there to layer shares")[steps.argmax()]
-    most = f"The costliest step is {costly}." if steps.max() > text.NEARLY else "No step costs much."
+    most = f"The costliest step is {costly}." if steps.max() > 0.03 else "No step costs much."
     assert words.endswith(most)
     assert words in "".join(text.answer(evidence))
     assert "This is of" not in words
@@ -550,8 +672,3 @@ def test_the_book_has_a_report_of_its_own(measured, tmp_path, monkeypatch):
     site.sample_report(tmp_path)
     assert "Position bias of bloom" in (tmp_path / site.SAMPLE_PAGE).read_text()
     assert f'href="{site.SAMPLE_PAGE.name}"' in (ROOT / "book" / "your_model.md").read_text()
-
-
-def test_the_caption_of_mixing_counts_layers_from_one():
-    drawn = figures.mixing_figure(np.array([0.2, 0.7, 0.1]), None)
-    assert drawn.caption == "Attention adds most in layer 2, λ = 0.700, and least in layer 3, λ = 0.100."

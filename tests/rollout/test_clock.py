@@ -7,11 +7,7 @@ from hypothesis import strategies as st
 from scipy.linalg import expm
 
 from posbias import influence_profile
-from posbias.rollout.clock import (
-    clock_error_bound,
-    hop_distribution,
-    poisson_distribution,
-)
+from posbias.rollout.clock import clock_error_bound, hop_distribution, poisson_distribution
 
 SCHEDULES = st.lists(st.floats(0, 1), min_size=1, max_size=8)
 

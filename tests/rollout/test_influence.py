@@ -2,13 +2,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posbias import (
-    influence_history,
-    influence_profile,
-    masks,
-    rollout_matrix,
-    structured_kernels,
-)
+from posbias import influence_history, influence_profile, masks, rollout_matrix, structured_kernels
 from posbias.rollout.influence import rollout_history
 
 

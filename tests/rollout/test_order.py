@@ -4,14 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from posbias import (
-    attention_kernel,
-    dominates,
-    is_monotone,
-    masks,
-    monotone_rearrangement,
-    stochastic_monotonicity,
-)
+from posbias import attention_kernel, dominates, is_monotone, masks, monotone_rearrangement, stochastic_monotonicity
 from posbias.rollout.order import prefix_masses
 
 

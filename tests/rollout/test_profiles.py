@@ -3,10 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posbias import (
-    compare,
-    u_shape,
-)
+from posbias import compare, u_shape
 from posbias.rollout.profiles import read_profile, write_profile
 
 

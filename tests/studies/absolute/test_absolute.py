@@ -7,24 +7,9 @@ from measuring import N, make, prompts
 
 from posbias.measure.instrument import Instrument
 from studies.absolute.interventions import bidirectional, replaced_embeddings
-from studies.absolute.leakage import (
-    explained,
-    leakage,
-    permutation_p_values,
-    position_basis,
-    sample_pairs,
-)
-from studies.absolute.measure import (
-    first_trajectory,
-    path_spread,
-    read_components,
-    read_heads,
-    read_pairs,
-)
-from studies.interventions import (
-    replaced_rope,
-    rotary_module,
-)
+from studies.absolute.leakage import explained, leakage, permutation_p_values, position_basis, sample_pairs
+from studies.absolute.measure import first_trajectory, path_spread, read_components, read_heads, read_pairs
+from studies.interventions import replaced_rope, rotary_module
 
 RNG = np.random.default_rng(0)
 BASIS = position_basis(sample_pairs(32, 24))

@@ -6,13 +6,7 @@ import torch
 from measuring import make, prompts
 
 from posbias.measure.instrument import Instrument
-from studies.design.hooks import (
-    added_logits,
-    calibration_logits,
-    distance_ratios,
-    scaled_channel,
-    scaled_rope,
-)
+from studies.design.hooks import added_logits, calibration_logits, distance_ratios, scaled_channel, scaled_rope
 from studies.interventions import replaced_rope
 from studies.rotation import rope_logits
 

@@ -9,19 +9,8 @@ from posbias.rollout.clock import hop_distribution
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.position_bias import FlatBias, LogBias
 from posbias.rollout.structured import biased_kernels
-from studies.design.priors import (
-    Target,
-    kernel_for,
-    levy_masses,
-    nearest_reachable,
-    reached,
-)
-from studies.design.scale_free import (
-    RatioBias,
-    flat_distance,
-    jump_tail,
-    limit_distribution,
-)
+from studies.design.priors import Target, kernel_for, levy_masses, nearest_reachable, reached
+from studies.design.scale_free import RatioBias, flat_distance, jump_tail, limit_distribution
 
 X = np.linspace(0.02, 0.98, 49)
 LAMBDA = np.array([0.3, 0.1, 0.4, 0.25])

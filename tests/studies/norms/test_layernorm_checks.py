@@ -4,12 +4,7 @@ import numpy as np
 import pytest
 
 from studies.norms.layernorm import second_layer_logits
-from studies.norms.layernorm_checks import (
-    NETWORKS,
-    closed_form_table,
-    parameters,
-    second_layer_holds,
-)
+from studies.norms.layernorm_checks import NETWORKS, closed_form_table, parameters, second_layer_holds
 
 WIDTHS = [16, 64]
 

@@ -9,13 +9,7 @@ from posbias.measure.branches import centres, denominators
 from posbias.measure.instrument import Instrument
 from posbias.models.families import output_projection
 from studies.norms.layernorm_simulation import recency_share
-from studies.norms.measure import (
-    PARTS,
-    later_preferred,
-    read_recency,
-    read_sizes,
-    replaced_denominators,
-)
+from studies.norms.measure import PARTS, later_preferred, read_recency, read_sizes, replaced_denominators
 
 EVERY = sorted(set(OF_THE_BOOK) - {"opt-projected"})  # which normalises after attention
 
