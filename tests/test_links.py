@@ -195,5 +195,5 @@ def test_the_readme_has_the_accuracies_of_the_chapter_documents():
     assert inner[-1] <= of / 4, "as the twelve claims say"
     assert f"{right[-1]} of those whose document is last, and {inner[0]} to {inner[-1]} at a place in between" in prose
     assert f"at least {round(of * float(kept['documents_others_least']))} of {of} at every place" in prose
-    answers = int(kept["documents_source_prompts"])
+    answers = int(glued("source")["source_prompts"])
     assert f"({answers} of {answers}, almost by construction" in prose, "as the chapter asserts"
