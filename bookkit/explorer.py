@@ -33,12 +33,12 @@ REFERENCE = (
 """The reference models, in the order in which the page lists them."""
 
 
-def standalone_page(root: Path, folder: Path) -> Path:
-    """Write the explorer as a page of its own into a folder, as the built book has it, and return its path."""
-    source = root / "book" / "one_page.md"
+def standalone_page(root: Path, folder: Path, name: str = "one_page") -> Path:
+    """Write what a page has of the explorer as a page of its own into a folder, and return its path."""
+    source = root / "book" / f"{name}.md"
     body = "\n".join(re.findall(r"^```\{raw\} html\n(.*?)\n```$", source.read_text("utf-8"), re.MULTILINE | re.DOTALL))
     shutil.copytree(root / DATA.parent, folder / "_static" / "explorer", dirs_exist_ok=True)
-    page = folder / "notebooks" / "one_page.html"
+    page = folder / "notebooks" / f"{name}.html"
     page.parent.mkdir(parents=True, exist_ok=True)
     head = '<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>Explorer</title>\n'
     size = '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">\n'

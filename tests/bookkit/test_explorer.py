@@ -55,7 +55,7 @@ def show(driver, page):
 @pytest.fixture
 def engine(driver, page):
     """Return the browser with the page open at any settings, for tests of functions that do not look at them."""
-    if not driver.execute_script("return window.PosbiasPresets"):
+    if not driver.execute_script("return window.PosbiasState"):
         driver.get(page)
         drawn(driver)
     return driver
@@ -412,8 +412,9 @@ def test_a_measurement_of_ones_own_is_drawn(driver, show, tmp_path):
     assert not thin(driver, "measured").size and errors(driver) == []
 
 
-def test_documents_are_coloured_by_what_each_did(driver, show):
-    show()
+def test_documents_are_coloured_by_what_each_did(driver, tmp_path):
+    resize(driver, 1280)
+    driver.get(standalone_page(ROOT, tmp_path, "source").as_uri())
     used = load("documents")["smollm2.used"]
 
     def shown():
