@@ -20,13 +20,9 @@ N = 12
 
 SMALL = {"vocab_size": VOCABULARY, "hidden_size": 32, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
 LLAMA = {
-    **SMALL,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 48,
+    **SMALL, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48,
     "max_position_embeddings": 64,
-}
+}  # fmt: skip
 FALCON = {**SMALL, "num_hidden_layers": 3, "num_attention_heads": 4, "max_position_embeddings": 64}
 GPT = {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64}
 GPT |= {"bos_token_id": 0, "eos_token_id": 0}

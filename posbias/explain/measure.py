@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ from torch import Tensor
 from posbias import errors
 from posbias.explain.explanation import Explanation
 from posbias.explain.prompt import Prompt, by_segment, check_asked, label, tokenise, written
+from posbias.lookup.prompts import use_template
 from posbias.lookup.reader import Reader as CacheReader
 from posbias.lookup.reader import open_reader
 from posbias.measure.corpus import Corpus
@@ -77,10 +78,9 @@ def explain(settings: Settings, text: Any, *, deletions: bool, progress: bool, *
 def preview(settings: Settings, text: Any, *, deletions: bool, **asked: Any) -> str:
     """Return the segments of a prompt with their tokens, and what would be read; no weights are."""
     prompt, chosen, session = prepare(settings, text, **asked)
-    sizes = np.bincount(prompt.segment[prompt.segment >= 0])
+    sizes, n = np.bincount(prompt.segment[prompt.segment >= 0]), len(prompt.ids)
     names = (label(text, k) for k, text in enumerate(prompt.texts, 1))
     parts = [f"{name}: {size} tokens" for name, size in zip(names, sizes, strict=True)]
-    n = len(prompt.ids)
     read = [f"a gradient of {n} tokens"]
     read += ["contributions"] * (session.family is not None and n <= KERNEL_SIZE)
     read += [f"{len(parts)} deletions, each from where its segment begins"] * deletions
@@ -93,8 +93,9 @@ def prepare(
     """Return the prompt, its target, and the session that reads it."""
     check_asked(text, answer)
     opened = Session(settings)
+    start = None if isinstance(text, Mapping) and use_template(opened.tokenizer, None) else True  # as lookup writes it
     text, segments, answer = written(opened.tokenizer, text, segments, answer)
-    prompt = tokenise(opened.tokenizer, text, segments, answer, special_tokens=settings.special_tokens)
+    prompt = tokenise(opened.tokenizer, text, segments, answer, start=settings.special_tokens and start)
     vocabulary, unknown = int(opened.config.get_text_config().vocab_size), opened.tokenizer.unk_token_id
     if bad := [token for token in prompt.answer if token >= vocabulary or token == unknown]:
         raise errors.invalid("answer", "tokens that the model has", f"{bad[0]} in {str(answer)[:40]!r}")
@@ -194,12 +195,11 @@ class Reader:
         tokens = pd.DataFrame({
             "token": prompt.tokens, "id": prompt.ids, "segment": prompt.segment + 1, "share": share,
         }).rename_axis("position")  # fmt: skip
-        own = by_segment(share, prompt.segment)
         segments = pd.DataFrame({
             "label": [label(text, k) for k, text in enumerate(prompt.texts, 1)],
             "text": prompt.texts, "tokens": np.bincount(prompt.segment[prompt.segment >= 0]),
-            "removed": self.delete_segments() if deletions else np.nan, "share": own,
+            "removed": self.delete_segments() if deletions else np.nan, "share": by_segment(share, prompt.segment),
             "contributed": np.nan if contributed is None else by_segment(contributed, prompt.segment),
-        }, index=pd.RangeIndex(1, len(own) + 1, name="segment"))  # fmt: skip
+        }, index=pd.RangeIndex(1, len(prompt.texts) + 1, name="segment"))  # fmt: skip
         model = self.session.settings.source.name().removeprefix("reference/")
         return Explanation(model, self.target.words, value, tokens, segments, *answered)

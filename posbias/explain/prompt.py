@@ -93,21 +93,22 @@ def without_label(text: str, own: str) -> str:
 
 
 def tokenise(
-    tokenizer: Any, text: Any, segments: str | Sequence[str] | None, answer: str | None, *, special_tokens: bool = True
+    tokenizer: Any, text: Any, segments: str | Sequence[str] | None, answer: str | None, *, start: bool | None = True
 ) -> Prompt:
     """Return the prompt of a text, or raise ValueError where it is one token, or without such segments.
 
     A token belongs to the segment in which it begins. An answer is cut into tokens after the prompt if that leaves the
-    prompt's own tokens as they are, else by itself.
+    prompt's own tokens as they are, else by itself. With ``start`` None start tokens are those that the text has.
     """
     if not getattr(tokenizer, "is_fast", False):
         expected = "a fast tokenizer, which tells where in a text its tokens stand"
         raise errors.invalid("tokenizer", expected, type(tokenizer).__name__)
     starts = borders(text, segments)
-    front = start_tokens(tokenizer) if special_tokens else []
+    front = [] if start is False else start_tokens(tokenizer)
     bare = partial(tokenizer, add_special_tokens=False, verbose=False)
     encoding = bare(text, return_offsets_mapping=True)
     ids = without_start(front, encoding["input_ids"])
+    front = front if start or len(ids) < len(encoding["input_ids"]) else []
     if len(ids) < 2:
         raise errors.invalid("text", "2 tokens or more", len(ids))
     first = [start for start, _ in encoding["offset_mapping"][-len(ids) :]]

@@ -63,7 +63,7 @@ def look_up(
     provenance = session.provenance()
     provenance = {kept: provenance[kept] for kept in KEPT} | {
         "task": task.name,
-        "dataset": {"documents": "invented facts", "kv": "invented words"}[task.name],
+        "dataset": {"documents": "invented facts", "kv": "invented words"}[task.name] if rows is None else "rows given",
         "rows": "made up" if rows is None else "given",
         "form": "chat template" if use_template(session.tokenizer, task.form) else "plain text",
         "tokens": int(np.mean([len(prompt.ids) for context in placed["competing"] for prompt in context])),

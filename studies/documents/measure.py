@@ -249,7 +249,7 @@ def give_answer(tokenizer: Any, reader: Reader, ids: Sequence[int]) -> tuple[str
 def cut_documents(tokenizer: Any, prompt: Prompt, ask: Ask) -> Int[np.ndarray, "n"]:
     """Return of each token which document it is in, from 1 on: 0 is what stands before, the last is the question."""
     parts = [f"Document {k}: {text}" for k, text in enumerate(ask.documents, 1)]
-    found = tokenise(tokenizer, prompt.text, parts, None, special_tokens=False)
+    found = tokenise(tokenizer, prompt.text, parts, None, start=False)
     assert tuple(found.ids) == prompt.ids and len(found.texts) == len(parts) + 2
     return found.segment
 

@@ -48,19 +48,12 @@ def test_the_same_to_what_is_known(expected, received):
 @pytest.mark.parametrize(
     ("expected", "received"),
     [
-        ("7 layers", "8 layers"),
-        ("0.652", "0.653"),
+        ("7 layers", "8 layers"), ("0.652", "0.653"), ("1.5e-09", "1.6e-09"), ("0.5 0.25", "0.5"), ("0.5", "-0.5"),
         ("W1 1.00000", "W1 1.00005"),  # the tolerance of a cell that states none: 2e-5
-        ("1.5e-09", "1.6e-09"),
-        ("0.5 0.25", "0.5"),
-        ("0.5", "-0.5"),
-        ("5.8e-38", "5.8e-13"),
-        ("9007199254740993", "9007199254740992"),
-        ("2.13.0", "2.130.0"),
-        ("1e400", "0.5"),
+        ("5.8e-38", "5.8e-13"), ("9007199254740993", "9007199254740992"), ("2.13.0", "2.130.0"), ("1e400", "0.5"),
         ("| a |\n|---|", "| a | |---|"),
     ],
-)
+)  # fmt: skip
 def test_not_the_same(expected, received):
     assert disagreement(expected, received).startswith("expected")
     assert disagreement(received, expected).startswith("expected")

@@ -81,7 +81,10 @@ def test_two_profiles_compared_by_hand():
 
 
 def test_intervals_come_from_the_prompts_of_the_measured_one():
-    influence = np.array([[1.0, 2.0, 3.0], [3.0, 2.0, 2.0], [0.5, 1.0, 4.0], [2.0, 2.0, 2.0]])
+    for bad in ([0.5, 0.5], [[1.0, 2.0, 3.0]]):
+        with pytest.raises(ValueError, match=r"^prompts: expected an array \(N, 2\), received shape"):
+            Profile([0.5, 0.5], prompts=bad)
+    influence = np.array([[1.0, 2.0, 3.0], [3.0, 2.0, 2.0], [0.0, 1.0, 4.0], [2.0, 2.0, 2.0]])
     q = Profile(influence.sum(0) / influence.sum(), "measured", influence)
     found, turned = compare([0.2, 0.3, 0.5], q), compare(q, [0.2, 0.3, 0.5])
     assert found.interval == turned.interval and found.prompts == 4

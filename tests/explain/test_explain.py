@@ -92,6 +92,8 @@ def test_influence_and_deletions_are_those_of_the_model(place, name, case):
 
     with torch.no_grad():
         top = int(model(ids[None]).logits[0, -1].argmax())
+    if case == "top":
+        assert found.target.endswith(repr(AutoTokenizer.from_pretrained(place / name).decode([top])))
     whole = kept(segment >= 0)
     assert np.allclose(found.segments["removed"], [kept(segment != k) - whole for k in (1, 2, 3, 4)], atol=1e-4)
 
@@ -128,7 +130,7 @@ def test_the_page_and_the_command(place, tmp_path, capsys):
     assert page.seen.count("span") == 1 + 25 + 2  # <, b and > are a token each, in place of one
     code, _, err = status(capsys, words)
     assert code == 2 and "--overwrite" in err
-    code, out, err = status(capsys, [*words, "--overwrite", "--segments", ""])
+    code, out, err = status(capsys, [*words, "--overwrite", "--segments", "", "--dtype", "float32"])
     assert code == 0 and "depends most" not in out, err
     code, out, err = status(capsys, [*words, "--overwrite", "--no-deletions"])
     assert code == 0 and "no deletion was tried" in out, err
@@ -207,7 +209,7 @@ def test_a_dry_run_lists_the_segments_and_loads_nothing(place, tmp_path, capsys,
     assert code == 0 and "behind 2 segments" in out, err
 
 
-def test_contributions_are_those_of_the_prompt(place):
+def test_contributions_are_those_of_the_prompt(place, monkeypatch):
     found = explained(place)
     opened = posbias.open(place / "llama")
     alone = opened.measure(texts=[TEXT], length=N, quantities="contributions").results
@@ -215,6 +217,9 @@ def test_contributions_are_those_of_the_prompt(place):
     summed = [p[found.tokens["segment"] == k].sum() / p.sum() for k in (1, 2, 3, 4)]
     assert np.allclose(found.segments["contributed"], summed, atol=1e-5)
     assert explained(place, "persimmon").segments["contributed"].isna().all(), "a family without a row"
+    monkeypatch.setattr("posbias.explain.measure.KERNEL_SIZE", N - 1)
+    assert explained(place).segments["contributed"].isna().all(), "matrices that are not kept whole"
+    assert "gradient of 26 tokens, 4 deletions" in posbias.open(place / "llama").preview_explain(TEXT)
 
 
 def test_each_column_stands_under_its_name(place, tmp_path):
@@ -223,6 +228,8 @@ def test_each_column_stands_under_its_name(place, tmp_path):
     rows = re.findall(r"<tr>(<td>.*?)</tr>", found.report(tmp_path / "p.html").read_text(), re.DOTALL)
     shown = [[float(cell.split()[0]) for cell in re.findall(r"<td>([^<]+)", row)[1:]] for row in rows]
     assert np.allclose(shown, found.segments[columns], atol=6e-4)
+    head = f"{N} tokens in 4 segments. Influence is on {found.target}, which is {found.value:.4g}."
+    assert head in " ".join(Parsed((tmp_path / "p.html").read_text()).text.split())
     named = [" ".join(re.match("<td>(.*?)</td>", row, re.DOTALL)[1].split()) for row in rows]
     assert named == [f"segment {k}: {part}" for k, part in enumerate(PARTS, 1)]
     printed = found._table()
@@ -291,6 +298,12 @@ def test_documents_are_segments_by_their_headings_and_messages_go_through_the_te
     messages = [{"role": "user", "content": TEXT}]
     chat = posbias.open(network, tokenizer=tokenizer).explain(messages)
     assert "".join(chat.tokens["token"]).endswith("<assistant>") and len(chat.segments) == 4
+    opened, given = posbias.open(network, tokenizer=tokenizer), {**row, "gold": 0}
+    asked = opened.lookup(rows=[given], arms="competing").results["log_probability"]
+    assert opened.explain(given).value == pytest.approx(float(asked[0, 0, 0]), abs=1e-4)
+    network.lm_head.weight.data.zero_()
+    with pytest.raises(ValueError, match="^influence: expected gradients above 0, received none in float32"):
+        opened.explain(TEXT)
     (tmp_path / "m.json").write_text(json.dumps([*messages, {"role": "assistant", "content": ONE}]))
     words = ["explain", str(place / "llama"), "-p", str(tmp_path / "m.json"), "-o", str(tmp_path / "p.html")]
     refused(capsys, tmp_path, words, "messages: expected a last one that is", there=[tmp_path / "m.json"])
@@ -319,7 +332,7 @@ def test_the_answer_in_words_leads_with_the_deletion_and_says_who_disagrees():
     assert one[0].endswith("-2.500 nats.") and one[1].startswith("The contributions point to Document 3 instead:")
     more = answer(segments([0.4, 0.1, 0.2, 0.3], np.nan, [0.5, 1.0, 2.0, -9]))
     assert more[0].startswith("No deletion lowers the target's log-probability. Without Document 3")
-    alone = answer(segments([0.2, 0.5, 0.3], [0.4, 0.3, 0.3], np.nan))
+    alone = answer(segments([0.1, 0.3, 0.6], [0.3, 0.2, 0.5], np.nan))
     assert alone[:2] == [
         "The gradient points to Document 2 (“part 2”); no deletion was tried.",
         "The contributions point to Document 1 (“part 1”); no deletion was tried.",

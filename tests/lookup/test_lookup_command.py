@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import posbias
 from posbias.lookup import run as module
 from posbias.lookup.reader import Reader
+from posbias.models.biases import added_biases
 from posbias.models.loading import Source
 
 
@@ -74,6 +75,14 @@ def test_every_score_is_that_of_its_whole_prompt_in_plain_transformers(place, tm
     assert first.startswith("<user>" if name == "chat" else "Answer the question") and ROWS[0]["question"] in first
     strange = str(results["prompt"].sel(arm="not_competing").values[0, 0])
     assert gold in strange and ROWS[1]["documents"][0] in strange and others[0] not in strange
+    assert not results["twice"].any() and results.attrs["dataset"] == "rows given"
+    tokenizer = AutoTokenizer.from_pretrained(place / name)
+    size = {
+        x: len(tokenizer(x, add_special_tokens=False).input_ids) + len(front) for x in results["prompt"].values.flat
+    }
+    assert results.attrs["tokens"] == int(np.mean([size[x] for x in results["prompt"].values[0].flat]))
+    dry = status(capsys, ["lookup", str(place / name), str(place / "rows.jsonl"), "--dry-run"])[1]
+    assert f"{len(size)} prompts of {sum(size.values())} tokens in all" in dry
     closed = results.sel(arm="closed_book", context=2)
     assert len({*closed["prompt"].values}) == 1 and "Document" not in str(closed["prompt"].values[0])
     lines = out.splitlines()
@@ -153,6 +162,9 @@ def test_a_dry_run_prints_the_first_prompt_and_reads_no_weights(place, monkeypat
     code, out, _ = status(capsys, ["lookup", str(place / "chat"), str(place / "rows.jsonl"), "--dry-run"])
     assert code == 0 and out.startswith("<user>Answer the question") and "54 prompts of" in out
     assert f"{WORDS[20]}[ {WORDS[60]}]" in out and not [*tmp_path.iterdir()]
+    words = ["lookup", str(place / "whole"), "-t", "kv", "--arms", "competing", "--dry-run"]
+    first, second = (status(capsys, [*words, *more])[1] for more in ((), ("--seed", "1")))
+    assert f"\n{40 * 16} prompts of" in first and first != second
 
 
 # Models that are changed while they are asked
@@ -164,6 +176,12 @@ def test_biases_change_what_is_found(place, more):
     before, after = (opened.lookup(rows=ROWS, arms="competing", **x).results for x in ({}, more))
     assert before.attrs["change"] == "none" != after.attrs["change"]
     assert (np.abs(before["log_probability"] - after["log_probability"]) > 1e-4).all()
+    model, one = AutoModelForCausalLM.from_pretrained(place / "bloom").eval(), after.isel(arm=0, context=1, place=2)
+    tokenizer = AutoTokenizer.from_pretrained(place / "bloom")
+    ids, answer = (tokenizer(str(one[x].values)).input_ids for x in ("prompt", "answer"))
+    with added_biases(model, json.loads(after.attrs["change"])):
+        told, _ = Reader(model, shared=False).answer(ids, answer[1:])
+    assert float(one["log_probability"]) == pytest.approx(told, abs=1e-4), "the whole prompt's bias"
 
 
 def test_a_model_in_memory_is_asked_and_given_back(place, tmp_path):

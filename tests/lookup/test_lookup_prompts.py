@@ -13,7 +13,7 @@ from scipy.stats import beta
 from posbias.lookup import scores
 from posbias.lookup.contexts import Ask, holds, make_contexts, read_rows, row_contexts
 from posbias.lookup.file import Found, verdict
-from posbias.lookup.prompts import make_prompts, write_question
+from posbias.lookup.prompts import answer_tokens, make_prompts, write_question
 from posbias.lookup.tasks import Task
 
 
@@ -62,6 +62,8 @@ def test_an_answer_follows_its_prompt_as_one_text_does():
     (one,) = make_prompts(tokenizer, "documents", [Ask(("x", "y"), "q", "an answer", "It is")], False, False)
     assert one.text.endswith("Question: q\nAnswer: It is") and one.answer == " an answer"
     assert tokenizer.decode([*one.ids, *one.answer_ids]) == one.text + one.answer
+    with pytest.raises(ValueError, match="^answer: expected a token or more, received ' a'"):
+        answer_tokens(lambda text: {"input_ids": []}, "q", [], " a")
 
 
 def correct(first, middle, last, C=40, P=6):

@@ -170,8 +170,8 @@ def scaled(folder):
 
 
 REFUSED = {
-    "torn": (torn, "expected a whole GGUF file"),
-    "foreign": (foreign, "expected an architecture that transformers converts: llama, "),
+    "torn": (torn, "tiny.gguf: expected a whole GGUF file"),
+    "foreign": (foreign, "tiny.gguf: expected an architecture that transformers converts: llama, "),
     "more than is read": (extra, "expected a model of all "),
     "a window that is not read": (window, "received attention.sliding_window = 5, which it leaves out"),
     "positions that are not read": (scaled, "received rope.scaling.factor = 4.0, which it leaves out"),

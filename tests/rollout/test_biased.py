@@ -12,17 +12,10 @@ from posbias.rollout.structured import biased_kernels, head_kernel
 from posbias.rollout.untrained import aligned_profile, untrained_profile
 
 HEADS = [
-    (NoBias(), 0.0),
-    (NoBias(), 2.0),
-    (AlibiBias(0.1), 0.5),
-    (AlibiBias(-0.1), 0.5),
-    (LogBias(1.4), 0.0),
-    (LogBias(-0.9), -3.0),
-    (LogBias(30.0), 700.0),
-    (LogBias(100.0), 0.0),
-    *((FlatBias(tau), 0.0) for tau in (0.05, 1.0, 4.8, 12.0, 60.0)),
-    (LogBias(-2.5), 0.3),
-]
+    (NoBias(), 0.0), (NoBias(), 2.0), (AlibiBias(0.1), 0.5), (AlibiBias(-0.1), 0.5), (LogBias(1.4), 0.0),
+    (LogBias(-0.9), -3.0), (LogBias(30.0), 700.0), (LogBias(100.0), 0.0),
+    *((FlatBias(tau), 0.0) for tau in (0.05, 1.0, 4.8, 12.0, 60.0)), (LogBias(-2.5), 0.3),
+]  # fmt: skip
 MASKS = [masks.causal(), masks.sliding_window(2), masks.prefix(2), masks.full()]
 
 

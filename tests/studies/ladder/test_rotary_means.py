@@ -17,11 +17,7 @@ MODELS = {
     "llama, base": {"rope_parameters": {"rope_type": "default", "rope_theta": 43872.9}},
     "llama, NTK": {"rope_parameters": {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 100.0}},
     "llama, YaRN": {"rope_parameters": YARN},
-    "mistral": {},
-    "qwen2": {},
-    "qwen3": {},
-    "gemma": {},
-    "phi": {},
+    **dict.fromkeys(("mistral", "qwen2", "qwen3", "gemma", "phi"), {}),
 }
 """Most share keys; NTK scales angles beyond 8 tokens; a window of 5; YaRN scales features; half of Phi's turn."""
 

@@ -26,18 +26,8 @@ def data(tmp_path, monkeypatch):
 
 
 def run(place, output, *parts, prompts=3):
-    words = [
-        "--only",
-        place / "tiny",
-        "--prompts",
-        prompts,
-        "--length",
-        16,
-        "-o",
-        output,
-        "--wikitext",
-        place / "articles.txt",
-    ]
+    words = ["--only", place / "tiny", "--prompts", prompts, "--length", 16, "-o", output]
+    words += ["--wikitext", place / "articles.txt"]
     making.main("real", PARTS, [*parts, *map(str, words)])
     return Results(output)
 

@@ -24,18 +24,11 @@ from studies.untrained_profiles import PROFILES
 
 PROMPTS, N = 5, 16
 PARAMETERS = {
-    "gpt2": 124_439_808,
-    "gpt2-medium": 354_823_168,
-    "opt-125m": 125_239_296,
-    "pythia-160m": 162_322_944,
-    "pythia-410m": 405_334_016,
-    "bloom-560m": 559_214_592,
-    "qwen2-0.5b": 494_032_768,
-    "falcon-rw-1b": 1_311_625_216,
-    "tinyllama-1.1b": 1_100_048_384,
-    "llama-3.2-1b": 1_235_814_400,
+    "gpt2": 124_439_808, "gpt2-medium": 354_823_168, "opt-125m": 125_239_296, "pythia-160m": 162_322_944,
+    "pythia-410m": 405_334_016, "bloom-560m": 559_214_592, "qwen2-0.5b": 494_032_768, "falcon-rw-1b": 1_311_625_216,
+    "tinyllama-1.1b": 1_100_048_384, "llama-3.2-1b": 1_235_814_400,
     "mpt-125m": (50368 + 12 * 12 * 768 + 2 * 12 + 1) * 768,  # of ALiBi, no biases: nobody publishes the number
-}
+}  # fmt: skip
 """Parameters as they are published for the checkpoints, tied embeddings once."""
 
 
