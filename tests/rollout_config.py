@@ -7,15 +7,12 @@ BASE = {
     "num_layers": 2,
     "mask_config": {"mask_type": "causal", "window_size": None},
     "attention_config": {
-        "num_heads": 2,
-        "alibi_slopes": [[0.5, 0.25]],
-        "head_weights": None,
-        "softmax_temperature": 1.0,
+        "num_heads": 2, "alibi_slopes": [[0.5, 0.25]], "head_weights": None, "softmax_temperature": 1.0,
     },
     "content_config": {"diagonal_scores": [[1.0, 2.0], [3.0, 4.0]], "base_scores": [[5.0, 6.0], [7.0, 8.0]]},
     "lambda_schedule_config": {"schedule_type": "custom", "lambdas_custom": [0.3, 0.6]},
     "save_dir": "./results",
-}
+}  # fmt: skip
 
 
 def changed(**fields):

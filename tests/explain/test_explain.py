@@ -300,7 +300,8 @@ def test_documents_are_segments_by_their_headings_and_messages_go_through_the_te
     assert "".join(chat.tokens["token"]).endswith("<assistant>") and len(chat.segments) == 4
     opened, given = posbias.open(network, tokenizer=tokenizer), {**row, "gold": 0}
     asked = opened.lookup(rows=[given], arms="competing").results["log_probability"]
-    assert opened.explain(given).value == pytest.approx(float(asked[0, 0, 0]), abs=1e-4)
+    chat = opened.explain(given)
+    assert chat.value == pytest.approx(float(asked[0, 0, 0]), abs=1e-4) and chat.target.endswith(f"' {ANSWER}'")
     network.lm_head.weight.data.zero_()
     with pytest.raises(ValueError, match="^influence: expected gradients above 0, received none in float32"):
         opened.explain(TEXT)

@@ -190,7 +190,6 @@ def test_a_model_in_memory_is_asked_and_given_back(place, tmp_path):
     there = posbias.load_lookup(posbias.open(place / "bloom").lookup(rows=ROWS, prompts=3).save(tmp_path / "r.nc"))
     assert np.allclose(here.results["log_probability"], there.to_xarray()["log_probability"], atol=1e-4)
     assert network.training and all(one.requires_grad for one in network.parameters())
-    assert there.verdict in repr(there)
 
 
 # What is refused

@@ -156,6 +156,8 @@ def test_what_a_lookup_says(found):
     assert len(lines) == 6 and lines[5].endswith("best pair 1 (0.90), worst pair 3 (0.20).")
     found.results["log_probability"][:] = np.arange(40)[:, None]
     assert "By log-probability places are not told apart (p 1)" in repr(found)
+    found.results["correct"][0] = np.outer(np.arange(40) < 4, [1, 0, 0, 0])
+    assert "cannot tell, since 2% of the answers are right, fewer than 5%; rows may lack `begin`" in found.verdict
 
 
 def clopper_pearson(right):

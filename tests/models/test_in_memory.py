@@ -90,7 +90,8 @@ def test_adapters_are_part_of_it(network, tokenizer):
     ("opening", "asked", "message"),
     [
         ({"revision": "main"}, {}, "revision: expected none with a model in memory, received main"),
-        ({"tokenizer": 5}, {}, "tokenizer: expected one of transformers, a directory or an id, received int"),
+        ({"tokenizer": [5]}, {}, "tokenizer: expected one of transformers, a directory or an id, received list"),
+        ({"tokenizer": len}, {}, "tokenizer: expected one of transformers, a directory or an id, received builtin"),
         ({"tokenizer": None}, {}, "tokenizer: expected .*, for prompts that are cut from text, received none"),
         ({}, {"dtype": "bfloat16"}, "dtype: expected float32, as the model in memory has it, received bfloat16"),
         ({}, {"device": "cuda"}, "device: expected cpu, as the model in memory has it, received cuda"),

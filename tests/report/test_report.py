@@ -308,7 +308,7 @@ def test_halves_of_the_prompts_are_halves_of_the_documents(measured):
 )
 def test_lost_in_the_middle_takes_more_than_a_lip_at_the_start(measured, profile, spread, answer):
     found = Evidence(made_of(measured, profile, spread)._subject(), resamples=200)
-    assert f"Both ends favoured{answer}" in said(found, "lost")
+    assert f"Both ends favoured{answer}</strong>. They are if the first" in said(found, "lost")
     ends, drawn = (10 * stats.tenths(x)[..., [0, -1]] for x in (found.p, found.resampled))
     spans = (f"{low:.2f} to {high:.2f}" for low, high in np.quantile(drawn, [0.025, 0.975], axis=0).T)
     told = f"have over 1.05 equal shares; here they have {ends[0]:.2f} and {ends[1]:.2f} (95% intervals "
