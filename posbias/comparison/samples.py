@@ -57,8 +57,8 @@ def u_excess(profiles: Float[np.ndarray, "B n"], *, smooth: int = SMOOTH, ends: 
 
     Above 0 where :func:`~posbias.rollout.profiles.u_shape` says that a U is present, with the same widths.
 
-    >>> u_excess(np.array([[0.4, 0.1, 0.1, 0.1, 0.2, 0.1]]), smooth=1).round(3).tolist()
-    [0.57]
+    >>> u_excess(np.array([[0.4, 0.1, 0.1, 0.1, 0.2, 0.1], [0.1, 0.1, 0.1, 0.1, 0.5, 0.1]]), smooth=1).round(3).tolist()
+    [0.57, -0.03]
     """
     q = profiles[:, :-1]
     half = smooth // 2

@@ -106,8 +106,7 @@ def test_a_figure_says_what_it_is_of(place, tmp_path, capsys):
     code, out, err = status(capsys, words)
     assert code == 0 and out.endswith(f"{figure}: figure\n"), err
     said, found = " ".join(re.sub("<[^>]*>", " ", figure.read_text()).split()), posbias.load_lookup(output)
-    parts = "with all documents", "among documents of other questions", "without documents", "6 contexts", "chat,"
-    assert all(part in said for part in parts)
+    assert all(part in said for part in ("with all documents", "without documents", "6 contexts", "chat,"))
     assert found.verdict[:30] in said and " 1 2 3 4 place of the document that answers" in said
     assert found.figure(tmp_path / "r.png").stat().st_size > 10_000
     there = [*tmp_path.iterdir()]

@@ -195,6 +195,8 @@ def test_tables_and_figures_have_each_arms_own_intervals(found, tmp_path, monkey
         == f"{repr(found).splitlines()[0].replace(': ', '. ')}. Bars: 95% intervals."
     )
     assert drawn[0].get_supxlabel().replace("\n", " ") == found.verdict
+    found.results.attrs["task"] = "kv"
+    assert found.figure(tmp_path / "f.svg") and drawn[1].axes[0].lines[0].get_label() == "with all pairs"
 
 
 def test_as_many_contexts_as_it_says_would_show_the_difference():

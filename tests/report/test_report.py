@@ -403,19 +403,18 @@ def test_what_was_asked_is_listed(measured, whole):
     _, words, html = whole
     subject = measured._subject()
     names = ", ".join(subject.label(name) for name in subject.predictions)
-    missing = {subject.label(name): why for name, why in subject.missing.items()}
     assert [*text.list_settings(subject)] == [
         ("model", "bloom (bloom, 3 layers × 4 heads, alibi positions)"), ("corpus", "d.jsonl, rule first"),
         ("prompts", "8 of 24 tokens"), ("quantities", "mixing, influence, kernels, content, branches"),
-        ("number format", "32 bits"), ("predictions", names), *(("not here", f"{x}: {y}") for x, y in missing.items()),
+        ("number format", "32 bits"), ("predictions", names),
+        *(("not here", f"{subject.label(name)}: {why}") for name, why in subject.missing.items()),
     ]  # fmt: skip
     more = measured.results.assign_attrs(added_bias="alibi", quantisation="Q4", revision="0af3")
     asked = [*text.list_settings(Measurement(more)._subject())]
     assert asked[1:3] == [("bias added while measured", "alibi"), ("weights", "Q4")]
     assert "your own: <code>posbias lookup bloom rows" in said(Evidence(Measurement(more)._subject()), "placed")
     assert "from 100 resamples of 8 prompts, the same" in words
-    total = measured.results["lambda_frobenius"].values.sum()
-    assert f"the total mixing, is {total:.2f}: the hops" in words
+    assert f"the total mixing, is {measured.results['lambda_frobenius'].values.sum():.2f}: the hops" in words
     (best,) = re.findall(r'<tr class="best">\s*<td>(.*?)</td>', html)
     assert best == subject.label(Evidence(subject, resamples=20).nearest)
 
