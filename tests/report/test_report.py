@@ -237,11 +237,11 @@ def test_a_prediction_that_has_the_order_backwards_and_one_that_is_tied_are_said
     for rank, words in (knows | {0.9: ""}).items():
         back.scores.loc[back.nearest, "spearman"] = rank
         assert f", rank correlation {rank:+.2f}{words}. It is" in said(back, "nearest")
-    same = made_of(measured, measured.rollout("b").values, 0.01)
-    twin = same._subject()
-    twin.predictions["measured-attention-own"] = twin.predictions["layer-shares"]
-    tied = Evidence(twin)
-    assert len(tied.tied) == 1 and " (not told apart from measured attention, own)" in said(tied, "nearest")
+    twin = (same := made_of(measured, measured.rollout("b").values, 0.01))._subject()
+    twins = dict.fromkeys(("value-maps", "contributions", "independent-layers", "fixed-attention"), same.rollout("b"))
+    twin.predictions.update(twins)
+    words = "value maps; contributions, mean; independent layers and 1 more"
+    assert f" (not told apart from {words}), 0.000 of the length away" in said(Evidence(twin), "nearest")
 
 
 ALL_ON_LAST, EQUAL = "all on the last token", "equal shares"
