@@ -43,8 +43,8 @@ def check_weights(where: str, missing: Iterable[str], unexpected: Iterable[str],
 def is_coded(weight: Any) -> bool:
     """Tell whether a weight is kept as codes of its numbers, of 8 bits or fewer, which only its own module reads.
 
-    >>> is_coded(nn.Linear(2, 2).weight), is_coded(nn.Linear(2, 2).weight.char()), is_coded(None)
-    (False, True, True)
+    >>> list(map(is_coded, (w := nn.Linear(2, 2).weight.detach(), w.char(), w.to(torch.float8_e4m3fn), None)))
+    [False, True, True, True]
     """
     if not isinstance(weight, Tensor) or type(weight) not in (nn.Parameter, Tensor):
         return True  # no weight where one belongs, or a class of its own

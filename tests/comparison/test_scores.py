@@ -65,6 +65,7 @@ def test_intervals_are_hulls_at_95_percent(influence):
     found, drawn = score(influence, even, resamples=400), resampled_profiles(influence, 400)
     distances = wasserstein_to(drawn, even)
     assert (found.low, found.high) == pytest.approx(hull_interval(found.wasserstein, distances, 0.95, least=0.0))
+    assert score(influence, p, resamples=400).low == 0, "a distance is never below 0"
     near = 0.5 * (p + even)
     gain = paired_gain(influence, even, near, resamples=400)
     gains = distances - wasserstein_to(drawn, near)

@@ -155,9 +155,9 @@ def test_what_the_model_itself_answers_is_said(place, tmp_path, capsys, monkeypa
     ids = torch.tensor([tokenizer(TEXT)["input_ids"]])
     n = ids.shape[1]
     with torch.no_grad():
-        for _ in range(LEAST):
+        for _ in range(LEAST + 3):
             ids = torch.cat([ids, network(ids).logits[:, -1:].argmax(-1)], 1)
-    likeliest = tokenizer.decode(ids[0, n:])
+    likeliest, longer = (tokenizer.decode(ids[0, n:end]).strip() for end in (n + LEAST, None))
     assert not {*tokenizer.all_special_ids} & {*ids[0, n:].tolist()}, "or the answer would end early"
     asked, real = [], CacheReader.logits
     monkeypatch.setattr(CacheReader, "logits", lambda self, *x: asked.append(x) or real(self, *x))
@@ -165,9 +165,10 @@ def test_what_the_model_itself_answers_is_said(place, tmp_path, capsys, monkeypa
     read = len(asked)
     assert bare.own_answer is None and bare.is_own is None and "itself" not in repr(bare)
     own = explained(place, answer=" ".join(likeliest.split()[:3]))
-    assert own.own_answer == likeliest.strip() and own.is_own and len(asked) == 2 * read + LEAST
-    assert f"the model itself answers: {likeliest.strip()[:20]!r}"[:-1] in repr(own)
+    assert own.own_answer == likeliest and own.is_own and len(asked) == 2 * read + LEAST
+    assert f"the model itself answers: {likeliest[:20]!r}"[:-1] in repr(own)
     assert "which begins with the answer that is explained" in repr(own)
+    assert explained(place, answer=" ".join(WORDS[: LEAST + 3])).own_answer == longer, "as long as what is given"
     words = likeliest.split()
     other = next(word for word in WORDS if word not in words)
     begun = explained(place, answer=f"{words[0]} {other}")

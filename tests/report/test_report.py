@@ -213,9 +213,8 @@ def test_the_trough_in_words(measured, profile, spread, words):
     level = np.convolve(found.p[:-1], np.full(9, 1 / 9), mode="valid")
     trough, at = level.min() * LENGTH, (level.argmin() + 4) / (LENGTH - 1)
     depth = f", depth {1 - trough / min(first, last):.0%}: the" if words == "It has a trough" else ""
-    assert (
-        f"<strong>{words}</strong>{depth}" in told and f"of 9 tokens {trough:.2f} (at {at:.0%} of the prompt)" in told
-    )
+    assert f"<strong>{words}</strong>{depth}" in told
+    assert f"of 9 tokens {trough:.2f} (at {at:.0%} of the prompt)" in told
     assert f"the first token has {first:.2f} times" in told and f"the last but one {last:.2f}." in told
     assert "more than 5% above that stretch." in told
 
@@ -567,13 +566,10 @@ def test_the_main_figure_has_the_nearest_prediction_and_says_which(monkeypatch, 
     np.testing.assert_allclose(curves["measured"], evidence.p)
     shade = np.concatenate([x.vertices[:, 1] for x in drawing.axes[0].collections[0].get_paths()])
     assert {*np.round(evidence.band, 9).ravel()} <= {*np.round(shade, 9)}
-    assert (
-        f"(thick with its 95% interval) and predictions of it, of which {evidence.subject.label(nearest)} " in caption
-    )
+    assert f" interval) and predictions of it, of which {evidence.subject.label(nearest)} " in caption
     assert caption.endswith("comes closest. The table of predictions has the others.")
-    assert (
-        description.startswith(f"Influence of {LENGTH} positions") and f"first {evidence.p[0]:.3g}, last" in description
-    )
+    assert description.startswith(f"Influence of {LENGTH} positions")
+    assert f"first {evidence.p[0]:.3g}, last" in description
     drawing, _, caption = shown(monkeypatch, figures.mixing_figure, evidence.mixing, evidence.mixing_band)
     assert [bar.get_height() for bar in drawing.axes[0].patches] == evidence.mixing.tolist()
     lines = drawing.axes[0].collections[0].get_segments()
