@@ -24,4 +24,4 @@ def test_fused_attention_computes_the_instruments_function(name, n=40):
     expected = logits_and_gradient(eager, ids, Instrument(eager).logits)
     received = logits_and_gradient(fused, ids, lambda x: fused(inputs_embeds=x, use_cache=False).logits[:, -1])
     for e, r in zip(expected, received, strict=True):
-        assert torch.allclose(e, r, rtol=1e-5, atol=1e-5)
+        assert torch.allclose(e, r, rtol=1e-5, atol=2e-5 * max(1.0, e.abs().max().item()))
