@@ -151,7 +151,7 @@ def main() -> None:
     where = f"{torch.cuda.get_device_name()}, Python {platform.python_version()}, torch {torch.__version__}"
     furthest = ", ".join(f"{what} {x:.1g}" for what, x in apart.items())
     below = ["", f"{where}, transformers {transformers.__version__}; `benchmarks/gpu.sh`."]
-    below += ["", f"A small network in 32 bits there and on the CPU, largest difference of the largest: {furthest}."]
+    below += ["", f"For a small network in 32 bits GPU and CPU differ at most by this share of the largest value: {furthest}."]
     lines = ["| network | format | tokens | quantities | prompts | seconds per prompt | memory, GiB |"]
     lines.append("|---|---|---|---|---|---|---|")
     for a, b, n, q, N, seconds, peak in rows():
