@@ -218,6 +218,7 @@ def test_contributions_are_those_of_the_prompt(place, monkeypatch):
     summed = [p[found.tokens["segment"] == k].sum() / p.sum() for k in (1, 2, 3, 4)]
     assert np.allclose(found.segments["contributed"], summed, atol=1e-5)
     assert explained(place, "persimmon").segments["contributed"].isna().all(), "a family without a row"
+    assert "contributions" not in posbias.open(place / "persimmon").preview_explain(TEXT)
     monkeypatch.setattr("posbias.explain.measure.KERNEL_SIZE", N - 1)
     assert explained(place).segments["contributed"].isna().all(), "matrices that are not kept whole"
     assert "gradient of 26 tokens, 4 deletions" in posbias.open(place / "llama").preview_explain(TEXT)

@@ -98,6 +98,7 @@ def test_a_middle_that_is_not_lost_is_so_up_to_the_end_of_the_interval():
     """Of 40 contexts that all agree, 3 / 40 on either side of no difference."""
     said = said_of(np.ones((40, 4)))
     assert "no, at most by 0.07: the weaker end less the middle is 0.00 (-0.07 to 0.07" in said
+    assert "; a difference below 0.07 would hardly be seen" in said
     assert "no, at most by 0.00: the weaker end less the middle is -" in said_of(correct(0.1, 0.9, 1))
 
 

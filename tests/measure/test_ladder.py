@@ -251,12 +251,12 @@ def test_one_prompt_has_none_to_exchange_layers_with(place, tmp_path, capsys):
 
 
 def test_few_prompts_climb_and_the_others_are_left_out(place):
-    """Nine prompts in batches of four: the last is alone; where two are asked for, the first batch climbs."""
+    """Nine prompts in batches of four: the last is alone; where two or four are, the first batch climbs."""
     opened, climbed = posbias.open(place / "bloom"), ("rung", "pairing", "position")
     how = {"prompts": 9, "length": 16, "dataset": place / "d.jsonl", "quantities": "ladder", "batch_size": 4}
-    every, few = (opened.measure(ladder_prompts=most, **how) for most in (None, 2))
-    there = [np.isfinite(m.results["ladder_prompts"]).all(climbed).values for m in (every, few)]
-    assert there[0].tolist() == [True] * 8 + [False] and there[1].tolist() == [True] * 4 + [False] * 5
+    every, few, four = (opened.measure(ladder_prompts=most, **how) for most in (None, 2, 4))
+    there = [np.isfinite(m.results["ladder_prompts"]).all(climbed).values.tolist() for m in (every, few, four)]
+    assert there == [[True] * 8 + [False], *[[True] * 4 + [False] * 5] * 2]
     rows = few.results["ladder_prompts"].sel(rung="vectors").values[:4, 0].astype(float)
     close(rows, every.results["ladder_prompts"].sel(rung="vectors").values[:4, 0], rtol=1e-6)
     for m in (few, Measurement(summarise(few.results))):

@@ -16,6 +16,7 @@ from posbias.predict import (
     PREDICTORS,
     available,
     dense,
+    law,
     measured_kernels,
     position_kernels,
     predict,
@@ -120,6 +121,9 @@ def test_layers_with_different_windows_are_mixed_layer_by_layer(files):
     A = np.asarray(self_preferring_kernels(results))
     assert A.shape == (3, 16, 16) and (A[0, 10, :6] == 0).all() and (A[1, 10, :11] > 0).all()
     assert predict(results, "layer-shares-self").sum() == pytest.approx(1)
+    made = law(results)  # of one kernel for the heads of a layer, which is each head's
+    heads = {"kernels": np.repeat(made["kernels"][:, None], 4, axis=1), "gains": results.branch_gain.values}
+    assert np.allclose(predict(results, "head-gains-squared"), untrained_profile(**made | heads))
 
 
 def test_without_its_variables_the_law_of_untrained_networks_is_refused(files):

@@ -15,7 +15,7 @@ from posbias.measure.results import write_results
 TEXTS = [text(words, seed) for seed, words in enumerate((20, 5, 5, 33, 12))]
 LENGTHS = [21, 6, 6, 34, 13]
 TEMPLATE = (
-    "{{ bos_token }}{% for m in messages %}ban {{ m.content }} {% endfor %}{% if add_generation_prompt %}bar{% endif %}"
+    "{{ bos_token }}{% for m in messages %}{{ m.content }} bad {% endfor %}{% if add_generation_prompt %}bar{% endif %}"
 )
 ASKED = [{"role": "user", "content": "kam kan"}, {"role": "assistant", "content": "lar"}]
 
@@ -78,7 +78,7 @@ def test_there_is_one_start_token(tokenizer, rule, texts):
     assert bare.ids[0].tolist() == own
 
 
-@pytest.mark.parametrize(("said", "expected"), [(ASKED[:1], "<s> ban kam kan bar"), (ASKED, "<s> ban kam kan ban lar")])
+@pytest.mark.parametrize(("said", "expected"), [(ASKED[:1], "<s> kam kan bad bar"), (ASKED, "<s> kam kan bad lar")])
 def test_conversations_go_through_the_template(tokenizer, model, said, expected, tmp_path, capsys):
     ids = tokenizer(expected, add_special_tokens=False)["input_ids"]
     both = model.measure(texts=[said, ASKED[:1]])

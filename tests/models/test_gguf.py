@@ -129,6 +129,9 @@ def test_one_file_is_all(place, tmp_path):
     assert np.array_equal(opened.measure(texts=chat, length=8).influence, measured.influence)
     page = measured.report(tmp_path / "page.html").read_text(encoding="utf-8")
     assert "F32 (GGUF), dequantised" in page
+    shutil.copy(place / "tiny.gguf", tmp_path / "other.gguf")
+    with pytest.raises(ValueError, match="expected files that transformers reads"):
+        posbias.open(tmp_path)
 
 
 def test_weights_that_were_rounded_are_those_that_are_measured(tmp_path):

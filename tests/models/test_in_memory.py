@@ -62,7 +62,7 @@ def test_its_version_follows_every_weight_and_the_configuration(network, tokeniz
 def test_a_directory_is_a_tokenizer_and_random_tokens_need_none(folder, network):
     assert posbias.open(network, tokenizer=folder).measure(**ASKED).provenance["tokenizer"] == "llama"
     random = posbias.open(network).measure(prompts=2, length=8, rule="random", quantities="influence")
-    assert random.provenance["tokenizer"] == "none"
+    assert [random.provenance[x] for x in ("tokenizer", "special_tokens")] == ["none", "False"]
     where = {"device": torch.device("cpu"), "dtype": torch.bfloat16}
     low = posbias.open(network.to(torch.bfloat16)).measure(2, 8, rule="random", quantities="influence", **where)
     assert low.provenance["dtype"] == "bfloat16" and json.loads(low.provenance["self_check"])["bits"] == 16
@@ -77,7 +77,9 @@ def test_adapters_are_part_of_it(network, tokenizer):
     assert "branch_gain" not in found.results
     with pytest.raises(ValueError, match="quantities: expected none of branches beside adapters"):
         posbias.open(lora, tokenizer=tokenizer).measure(**ASKED, quantities="branches")
-    merged = posbias.open(lora.merge_and_unload(), tokenizer=tokenizer).measure(**ASKED, quantities="kernels")
+    lora.merge_adapter()
+    posbias.open(lora, tokenizer=tokenizer).measure(**ASKED, quantities="branches")  # is not refused
+    merged = posbias.open(lora.unload(), tokenizer=tokenizer).measure(**ASKED, quantities="kernels")
     np.testing.assert_allclose(found.influence, merged.influence, rtol=1e-4)
     np.testing.assert_allclose(found.results["attention"], merged.results["attention"], atol=1e-5)
     assert np.abs(found.influence - before.influence).max() > 1e-3

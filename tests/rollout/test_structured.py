@@ -63,3 +63,4 @@ def test_layers_take_their_own_numbers():
     slopes, diagonal, weights = kernels.layer(2)
     assert slopes.tolist() == [0.3, 0.3] and diagonal.tolist() == [1.0, 2.0] and weights.tolist() == [0.75, 0.25]
     assert structured_kernels(3, slope=0.1, diagonal=[[1.0]] * 3).same_in_every_layer
+    assert not structured_kernels(2, slope=[0.1, 0.2], weights=[[1.0, 3.0], [3.0, 1.0]]).same_in_every_layer
