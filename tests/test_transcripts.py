@@ -1,0 +1,126 @@
+"""What whole commands print, draw and write, held word by word and number by number, as they were when last looked at.
+
+POSBIAS_TRANSCRIPTS=write takes what is there now: read the difference (git diff tests/transcripts) before it is kept.
+"""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT
+from lookup_worlds import TEMPLATE, byte_tokenizer, save_network
+from matplotlib.figure import Figure
+from measuring import LLAMA, WORDS, save, status, text, write_documents
+from parsed import Parsed
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_seed
+
+from bookkit.agreement import Tolerance, disagreement
+from bookkit.figuretext import describe
+from posbias import netcdf
+
+KEPT = ROOT / "tests" / "transcripts"
+ENOUGH = Tolerance(rtol=2e-3, atol=2e-3, places=1)
+"""What numbers of 32 bits may differ by on other processors, as printed or in parts of a figure."""
+MACHINE = re.compile(r"\d[\d.,]*( (?:s|min|h|GiB|MB|KiB|bytes)\b)")
+VERSIONS = {"posbias", "numpy", "torch", "transformers", "python", "device", "revision", "prompts_sha256", "self_check"}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Return the folder in which all commands run: tiny models of several kinds, texts, prompts and rows."""
+    root = tmp_path_factory.mktemp("transcripts")
+    for name in ("bloom", "llama", "mistral", "gpt2"):
+        save(root / name, name)
+    save(root / "sinks", "gpt_oss")
+    save(root / "long")
+    network = AutoModelForCausalLM.from_pretrained(root / "long")
+    with torch.no_grad():
+        network.get_input_embeddings().weight[0] *= 300  # the start token's state is far longer than others'
+    network.save_pretrained(root / "long")
+    set_seed(0)
+    save(root / "rowless")
+    AutoModelForCausalLM.from_config(AutoConfig.for_model("persimmon", **LLAMA)).save_pretrained(root / "rowless")
+    tokenizer = AutoTokenizer.from_pretrained(root / "llama")
+    tokenizer.chat_template = TEMPLATE
+    save_network(root / "chat", tokenizer, "llama")
+    save_network(root / "bytes", byte_tokenizer(), "bloom")
+    write_documents(root / "d.jsonl", [40] * 12)
+    (root / "p.txt").write_text("\n\n".join(text(n, k) for k, n in enumerate((9, 5, 7, 4))))
+    rows = []
+    for k in range(6):
+        documents = [f"{WORDS[3 * k + j]} {WORDS[j]} {WORDS[40 + k]}" for j in range(4)]
+        documents[1] += f" {WORDS[60 + k]}"
+        rows.append({"documents": documents, "question": WORDS[30 + k], "answer": WORDS[60 + k], "begin": WORDS[20]})
+    (root / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (root / "row.json").write_text(json.dumps(rows[0]))
+    said = [("user", text(6, 1)), ("assistant", text(3, 2)), ("user", text(5, 3))]
+    said = [{"role": role, "content": words} for role, words in said]
+    (root / "chat.json").write_text(json.dumps(said))
+    (root / "chats.jsonl").write_text((json.dumps({"messages": said[:2]}) + "\n") * 6)
+    return root
+
+
+def summary(path):
+    """Return what a file holds: of a measurement its variables with a few of their numbers, of a page its words."""
+    if path.suffix == ".nc":
+        found = netcdf.load(path)
+        lines = [f"{name}: {x}" for name, x in sorted(found.attrs.items()) if name not in VERSIONS]
+        for name, x in sorted(found.variables.items()):
+            about = " ".join(f"{key}={value}" for key, value in sorted(x.attrs.items()))
+            values = x.values.ravel()
+            if values.dtype.kind in "fiub":
+                some = values[np.linspace(0, values.size - 1, min(values.size, 7)).astype(int)]
+                shown = " ".join(f"{v:.4g}" for v in (np.nanmean(values), *some))
+            else:
+                shown = " | ".join(map(str, values[:3]))
+            lines.append(f"{name} {dict(zip(x.dims, x.shape, strict=True))} {about}: {shown}")
+        return "\n".join(lines)
+    if path.suffix == ".html":
+        page = Parsed(path.read_text())
+        words = [word for word in (" ".join(part.split()) for part in page.words) if word]
+        words = [word for before, word in zip(["", *words], words, strict=False) if before not in VERSIONS]
+        shown = [f"{tag} {key}={value}" for tag, given in page.tags for key, value in given.items() if key in SHOWN]
+        return "\n".join([*words, *shown])
+    return path.read_text() if path.suffix in (".csv", ".yaml") else ""
+
+
+SHOWN = ("style", "title", "aria-label", "alt")
+"""Attributes of a page's tags that a reader sees or hears."""
+COMMANDS = json.loads((KEPT / "commands.json").read_text())
+"""Name → commands, run one after the other; each may use what those before it wrote."""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_says_draws_and_writes_what_it_did(place, tmp_path, capsys, monkeypatch, name):
+    drawn, real = [], Figure.savefig
+    monkeypatch.chdir(tmp_path)
+    for file in place.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+
+    def watched(figure, *words, **more):
+        drawn.append(describe(figure))
+        return real(figure, *words, **more)
+
+    monkeypatch.setattr(Figure, "savefig", watched)
+    there, told = {*tmp_path.iterdir()}, []
+    for line in COMMANDS[name]:
+        code, out, err = status(capsys, line.split())
+        told += [f"$ posbias {line}", f"{out}{err}exit {code}", *drawn]
+        drawn.clear()
+        for path in sorted({*tmp_path.iterdir()} - there):
+            told += [f"--- {path.name}", summary(path)]
+        there = {*tmp_path.iterdir()}
+    received = MACHINE.sub(r"N\1", "\n".join(told).replace(str(tmp_path), ".").replace(str(place), ".")) + "\n"
+    kept = KEPT / f"{name}.txt"
+    if os.environ.get("POSBIAS_TRANSCRIPTS") == "write":
+        kept.write_text(received)
+    for expected, found in zip(kept.read_text().splitlines(), received.splitlines(), strict=True):
+        assert disagreement(expected, found, ENOUGH) == ""
+
+
+def test_every_transcript_has_its_commands():
+    assert {*COMMANDS} == {Path(path).stem for path in KEPT.glob("*.txt")}
