@@ -55,8 +55,8 @@ def spearman(p: Numbers, q: Numbers) -> float:
     """
     from scipy.stats import spearmanr
 
-    p, q = (np.round(x / x.max(), 12) for x in _pair(p, q))  # else rounding orders what is equal, as it happens
-    if np.ptp(p) == 0 or np.ptp(q) == 0:
+    p, q = (np.round(np.log(x + 1e-300), 12) for x in _pair(p, q))  # rounding must not order what is equal
+    if (p == p[0]).all() or (q == q[0]).all():
         return float("nan")
     return float(spearmanr(p, q).statistic)
 

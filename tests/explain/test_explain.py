@@ -2,7 +2,6 @@
 
 import json
 import re
-from html import unescape
 
 import numpy as np
 import pandas as pd
@@ -16,7 +15,6 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_se
 import posbias
 from posbias.explain.explanation import answer
 from posbias.explain.measure import LEAST
-from posbias.explain.page import segment_figure
 from posbias.explain.prompt import tokenise, without_label
 from posbias.lookup.reader import Reader as CacheReader
 from posbias.lookup.reader import open_reader
@@ -224,65 +222,12 @@ def test_contributions_are_those_of_the_prompt(place, monkeypatch):
     assert "gradient of 26 tokens, 4 deletions" in posbias.open(place / "llama").preview_explain(TEXT)
 
 
-def test_each_column_stands_under_its_name(place, tmp_path):
-    found = explained(place)
-    columns = ["tokens", "removed", "share", "contributed"]
-    rows = re.findall(r"<tr>(<td>.*?)</tr>", found.report(tmp_path / "p.html").read_text(), re.DOTALL)
-    shown = [[float(cell.split()[0]) for cell in re.findall(r"<td>([^<]+)", row)[1:]] for row in rows]
-    assert np.allclose(shown, found.segments[columns], atol=6e-4)
-    head = f"{N} tokens in 4 segments. Influence is on {found.target}, which is {found.value:.4g}."
-    assert head in " ".join(Parsed((tmp_path / "p.html").read_text()).text.split())
-    named = [" ".join(re.match("<td>(.*?)</td>", row, re.DOTALL)[1].split()) for row in rows]
-    assert named == [f"segment {k}: {part}" for k, part in enumerate(PARTS, 1)]
-    printed = found._table()
-    assert np.allclose(printed[["deleted", "gradient", "contributions"]], found.segments[columns[1:]], atol=6e-4)
-    assert printed["segment"].tolist() == [f"segment {k}" for k in (1, 2, 3, 4)]
-    assert [x.removesuffix("…") for x in printed["text"]] == [part[:35].rstrip() for part in PARTS]
-    facts = f"prompt: {N} tokens in 4 segments, llama\ntarget: {found.target}: {found.value:.4g}\n"
-    assert repr(found).startswith(facts)
-
-
-def test_the_strongest_token_is_shaded_most_and_others_by_the_root_of_their_share(place, tmp_path):
-    found = explained(place)
-    page, share = found.report(tmp_path / "p.html").read_text(), found.tokens["share"]
-    shades = [float(x) for x in re.findall(r"<span style=\"background: rgb\(230 120 0 / ([\d.]+)\)", page)]
-    assert max(shades) == 0.85 and np.allclose(shades, 0.85 * (share / share.max()) ** 0.5, atol=6e-3)
-    told = re.findall(r'title="token (\d+), segment (\d+): share ([\d.]+)">(.*?)</span>', page, re.DOTALL)
-    named = [(int(k), int(segment), unescape(token)) for k, segment, _, token in told]
-    assert named == [*found.tokens[["segment", "token"]].itertuples(name=None)]
-    assert np.allclose([float(x[2]) for x in told], share, atol=6e-5)
-
-
 def test_a_start_token_that_is_written_in_the_prompt_is_in_no_segment(place):
     """As chat templates write it."""
     tokenizer = AutoTokenizer.from_pretrained(place / "llama")
     bare, found = (tokenise(tokenizer, words, "\n\n", None) for words in (TEXT, f"<s>{TEXT}"))
     assert np.array_equal(found.ids, bare.ids) and np.array_equal(found.segment, bare.segment)
     assert found.tokens[2:] == bare.tokens[2:] and found.tokens[1] == f"<s>{bare.tokens[1]}"
-
-
-def test_the_figure_says_deletions_and_shares_of_influence():
-    two, three = segments([0.4, 0.6], [0.7, 0.3], [-1.0, 0.5]), segments([0.4, 0.3, 0.3], np.nan, -1.0)
-    assert "Document 1: -1.000 nats, 0.400; Document 2: +0.500 nats, 0.600." in segment_figure(two).svg
-    assert ["the last segment’s aside, is what" in segment_figure(x).caption for x in (two, three)] == [False, True]
-
-
-def test_bars_are_beside_each_other_under_their_names(monkeypatch):
-    monkeypatch.setattr("posbias.report.page.close_figure", lambda drawing, *_: drawing)
-    left, right = segment_figure(segments([0.4, 0.6], [0.7, 0.3], [-1.0, 0.5])).axes
-    drawn = right.containers
-    assert [bar.get_width() for bar in left.containers[0]] == [-1.0, 0.5] and left.get_xlabel() == "deleted, nats"
-    assert [x.get_text() for x in left.get_yticklabels()] == ["Document 1", "Document 2"] and left.yaxis_inverted()
-    widths = {bars.get_label(): [bar.get_width() for bar in bars] for bars in drawn}
-    assert widths == {"gradient": [0.4, 0.6], "contributions": [0.7, 0.3]}
-    assert all(a.get_y() + a.get_height() <= b.get_y() + 1e-9 for a, b in zip(*drawn, strict=True))
-
-
-def test_tables(place):
-    found = explained(place, segments=PARTS[:3])
-    assert len(found.tokens) == N and len(found.segments) == 4
-    one = explained(place, segments=None)
-    assert one.segments["removed"].isna().all() and len(one.segments) == 1
 
 
 def test_documents_are_segments_by_their_headings_and_messages_go_through_the_template(place, tmp_path, capsys):

@@ -1,7 +1,6 @@
 """posbias lookup: the file, what it says, changed models, and what is refused."""
 
 import json
-import re
 
 import numpy as np
 import pandas as pd
@@ -98,20 +97,6 @@ def test_what_is_no_number_is_refused_and_nothing_is_written(place, tmp_path, ca
     monkeypatch.setattr(Reader, "answer", lambda *_: (float("nan"), False))
     words = ["lookup", str(place / "bloom"), str(place / "rows.jsonl"), "-o", str(tmp_path / "r.nc")]
     refused(capsys, tmp_path, words, "log_probability: expected finite numbers, received nan: Answer the question")
-
-
-def test_a_figure_says_what_it_is_of(place, tmp_path, capsys):
-    output, figure = tmp_path / "r.nc", tmp_path / "r.svg"
-    words = ["lookup", str(place / "chat"), str(place / "rows.jsonl"), "-o", str(output), "--figure", str(figure)]
-    code, out, err = status(capsys, words)
-    assert code == 0 and out.endswith(f"{figure}: figure\n"), err
-    said, found = " ".join(re.sub("<[^>]*>", " ", figure.read_text()).split()), posbias.load_lookup(output)
-    assert all(part in said for part in ("with all documents", "without documents", "6 contexts", "chat,"))
-    assert found.verdict[:30] in said and " 1 2 3 4 place of the document that answers" in said
-    assert found.figure(tmp_path / "r.png").stat().st_size > 10_000
-    there = [*tmp_path.iterdir()]
-    refused(capsys, tmp_path, [*words[:4], str(tmp_path / "x.nc"), "--figure", str(tmp_path / "x.pdf")],
-            "figure: expected a file name that ends in .png or .svg", there=there)  # fmt: skip
 
 
 def test_rows_are_the_same_from_every_kind_of_file_and_in_memory(place):

@@ -75,17 +75,6 @@ def without(measurement, *patterns):
 # What it says
 
 
-def test_the_answer_stands_first(whole):
-    found, words, _ = whole
-    before = words.split("What was asked")[0]
-    assert "mean position" in before and "trough" in before and "the closest" in before.lower()
-    assert "with the path of the model's folder: posbias lookup bloom rows.jsonl -o lookup.nc" in before
-    headings = [words.find(title) for title in ("What was asked", "How near", "Mixing", "Attention and content")]
-    headings += [words.find(title) for title in ("How to read it", "Where the numbers")]
-    assert -1 not in headings and headings == sorted(headings)
-    assert [tag for tag, _ in found.tags].count("svg") == 5
-
-
 def test_a_row_of_the_table_has_the_distances_of_its_curve(evidence):
     """Nearest first; W₁ and total variation by their sums, rank correlations by scipy, the mean position of each."""
     rows = [*tables.score_cells(evidence)]
@@ -519,64 +508,6 @@ def test_pictures_are_of_modest_size():
     assert small.shape == (figures.CELLS, figures.CELLS)
     assert small.mean() == pytest.approx(A.mean(), rel=0.02) and small[0, 1] == 0
     np.testing.assert_allclose(figures.shrink(A[:5, :5]), A[:5, :5])
-
-
-def shown(monkeypatch, draw, *what):
-    """Return the axes of a figure before it becomes text, its description and its caption."""
-    with monkeypatch.context() as patch:
-        patch.setattr(figures, "close_figure", lambda drawing, *words: (drawing, *words))
-        return draw(*what)
-
-
-def test_a_key_receives_the_mean_over_the_queries_that_see_it(monkeypatch):
-    A = xr.DataArray([[[1.0, 0.0], [0.5, 0.5]], [[1.0, 0.0], [0.0, 1.0]]], dims=("layer", "query", "key"))
-    received = np.array([[0.75, 0.5], [0.5, 1.0]])  # the last key is seen by one query
-    kept = xr.Dataset({"attention_received": (("layer", "key"), received)})
-    for results in (xr.Dataset({"attention": A}), kept):
-        drawing, _, caption = shown(monkeypatch, figures.received_figure, results)
-        assert drawing.axes[0].images[0].get_array().tolist() == received.tolist()
-        assert drawing.axes[0].images[0].get_extent() == [-0.5, 1.5, 2.5, 0.5]
-        assert caption.endswith("The first token gets up to 75%.")
-
-
-def test_a_panel_is_of_the_layer_above_it_and_content_is_what_a_token_has_more_with_itself(monkeypatch):
-    A = np.tril(np.random.default_rng(0).uniform(0.1, 1, (15, 4, 4)))
-    results = xr.Dataset({"attention": (("layer", "query", "key"), A)}, attrs={"length": 4})
-    drawing, _, caption = shown(monkeypatch, figures.kernel_figure, results)
-    panels = {int(ax.get_title().split()[1]): ax.images[0].get_array() for ax in drawing.axes if ax.get_title()}
-    assert len(panels) == 12 and {1, 15} < {*panels} and "12 of 15 layers. Bright" in caption
-    for t, image in panels.items():
-        np.testing.assert_allclose(image, np.clip(A[t - 1], 0.1 / 4, 1))
-    own, rest = np.array([[1.0, 2.0, 0.5]]), np.array([[0.25, 3.5, 0.5]])
-    results = xr.Dataset(
-        {f"content_{k}": (("layer", "head"), x) for k, x in (("diagonal", own), ("offdiagonal", rest))}
-    )
-    drawing, description, _ = shown(monkeypatch, figures.content_figure, results)
-    (image,) = drawing.axes[0].images
-    assert image.get_array().tolist() == [[0.75, -1.5, 0.0]] and image.get_clim() == (-1.5, 1.5)
-    assert description.startswith("Map of 1 layers by 3 heads") and description.endswith("from -1.50 to 0.75.")
-
-
-def test_the_main_figure_has_the_nearest_prediction_and_says_which(monkeypatch, evidence):
-    drawing, description, caption = shown(monkeypatch, figures.profile_figure, evidence)
-    curves = {line.get_label(): line.get_ydata() for line in drawing.axes[0].lines}
-    nearest, *others = dict.fromkeys((evidence.nearest, "layer-shares", "attention-only"))
-    for name in (nearest, *others):
-        np.testing.assert_allclose(curves[evidence.subject.label(name)], evidence.profiles[name])
-    np.testing.assert_allclose(curves["measured"], evidence.p)
-    shade = np.concatenate([x.vertices[:, 1] for x in drawing.axes[0].collections[0].get_paths()])
-    assert {*np.round(evidence.band, 9).ravel()} <= {*np.round(shade, 9)}
-    assert f" interval) and predictions of it, of which {evidence.subject.label(nearest)} " in caption
-    assert caption.endswith("comes closest. The table of predictions has the others.")
-    assert description.startswith(f"Influence of {LENGTH} positions")
-    assert f"first {evidence.p[0]:.3g}, last" in description
-    drawing, _, caption = shown(monkeypatch, figures.mixing_figure, evidence.mixing, evidence.mixing_band)
-    assert [bar.get_height() for bar in drawing.axes[0].patches] == evidence.mixing.tolist()
-    lines = drawing.axes[0].collections[0].get_segments()
-    np.testing.assert_allclose(
-        lines, [[(k, a), (k, b)] for k, (a, b) in enumerate(np.transpose(evidence.mixing_band), 1)]
-    )
-    assert caption.endswith(" Lines are 95% intervals.")
 
 
 # The command that makes it

@@ -951,8 +951,7 @@
   /** Spearman's rank correlation; values equal up to 12 digits share their ranks, and a constant has none. */
   function spearman(p, q) {
     const ranks = (given) => {
-      const most = given.reduce((a, b) => Math.max(a, b));
-      const values = Array.from(given, (x) => Math.round((x / most) * 1e12));
+      const values = Array.from(given, (x) => Math.round(Math.log(x) * 1e12));
       const order = Array.from(values.keys()).sort((i, j) => values[i] - values[j]);
       const found = new Float64Array(values.length);
       for (let i = 0, j; i < order.length; i = j) {
