@@ -151,7 +151,8 @@ def main() -> None:
     where = f"{torch.cuda.get_device_name()}, Python {platform.python_version()}, torch {torch.__version__}"
     furthest = ", ".join(f"{what} {x:.1g}" for what, x in apart.items())
     below = ["", f"{where}, transformers {transformers.__version__}; `benchmarks/gpu.sh`."]
-    below += ["", f"For a small network in 32 bits GPU and CPU differ at most by this share of the largest value: {furthest}."]
+    off = "For a small network in 32 bits GPU and CPU differ at most by this share of the largest value"
+    below += ["", f"{off}: {furthest}."]
     lines = ["| network | format | tokens | quantities | prompts | seconds per prompt | memory, GiB |"]
     lines.append("|---|---|---|---|---|---|---|")
     for a, b, n, q, N, seconds, peak in rows():
