@@ -24,8 +24,7 @@ class Reader:
     """Read prompts one after another, each from where it differs from the one before if ``shared``, else whole."""
 
     def __init__(self, model: Any, shared: bool = True) -> None:
-        self.model, self.shared = model, shared
-        self.device = model.get_input_embeddings().weight.device
+        self.model, self.shared, self.device = model, shared, model.get_input_embeddings().weight.device
         self.forget()
 
     def forget(self) -> None:
@@ -40,10 +39,12 @@ class Reader:
         if self.shared:
             same = takewhile(lambda two: two[0] == two[1], zip(ids, self.seen, strict=False))
             common = min(sum(1 for _ in same), len(ids) - keep)
-        if common:
-            if gone := len(self.seen) - common:
-                self.cache.crop(-gone)
-        else:
+        try:
+            if common and len(self.seen) > common:
+                self.cache.crop(common - len(self.seen))
+        except RuntimeError:  # the cache of a window that is full cannot be cut
+            common = 0
+        if not common:
             self.forget()
         inputs = torch.tensor([ids], device=self.device)
         ends = range(common + PIECE, len(ids) - keep + 1, PIECE) if self.shared else ()
@@ -58,8 +59,8 @@ class Reader:
         """Return an answer's log-probability behind a prompt, and whether each of its tokens is the likeliest."""
         logits = self.logits((*ids, *answer[:-1]), len(answer))
         tokens = torch.tensor(answer)
-        told = logits.log_softmax(-1).gather(-1, tokens[:, None]).sum()
-        return float(told), bool((logits.argmax(-1) == tokens).all())
+        told = float(logits.log_softmax(-1).gather(-1, tokens[:, None]).sum())
+        return told, bool((logits.argmax(-1) == tokens).all())
 
     def greedy(self, ids: Sequence[int], most: int, ends: Callable[[Sequence[int], int], bool]) -> list[int]:
         """Return the likeliest tokens behind a prompt, one after another, until the next one ``ends`` those so far."""
@@ -78,8 +79,7 @@ def open_reader(
     """
     whole = Reader(model, shared=False)
     if shared:
-        one = Reader(model)
-        most = TOLERANCE if next(model.parameters()).dtype.itemsize >= 4 else HALF
+        one, most = Reader(model), TOLERANCE if next(model.parameters()).dtype.itemsize >= 4 else HALF
         try:
             found = [one.answer(*x)[0] for x in trial][-1]
             if abs(found - (whole.answer(*trial[-1])[0] if known is None else known)) <= most:
