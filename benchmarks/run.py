@@ -108,6 +108,7 @@ def command_seconds() -> float:
         config = Path(folder) / "config.yaml"
         config.write_text(yaml.safe_dump(largest_config(), default_flow_style=True))
         command = [sys.executable, "-m", "posbias", "rollout", str(config), "--output", str(Path(folder) / "p.csv")]
+        command.append("--overwrite")  # it runs several times
         return seconds(lambda: subprocess.run(command, check=True, capture_output=True), 5)
 
 
