@@ -36,6 +36,7 @@ def place(tmp_path_factory):
     for name in ("bloom", "llama", "mistral", "gpt2"):
         save(root / name, name)
     save(root / "sinks", "gpt_oss")
+    save(root / "deep", "bloom", n_layer=14)
     save(root / "long")
     network = AutoModelForCausalLM.from_pretrained(root / "long")
     with torch.no_grad():
