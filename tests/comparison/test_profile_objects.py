@@ -67,6 +67,7 @@ def test_a_profile_says_its_shape():
     p = Profile(HAND, "by hand")
     assert p.mean_position == pytest.approx(0.5) and "lowest" not in repr(Profile([0.5, 0.5]))
     assert repr(p).endswith("first 0.4, last 0.4, lowest between 0.1 at position 1")
+    assert repr(Profile([0.6, 0.3, 0.1])).endswith("last 0.1, lowest between 0.3 at position 1")
     assert repr(Profile([1.0])) == "profile: 1 positions, mean 0.000\nfirst 1, last 1"
 
 

@@ -245,10 +245,12 @@ def test_documents_are_segments_by_their_headings_and_messages_go_through_the_te
     messages = [{"role": "user", "content": TEXT}]
     chat = posbias.open(network, tokenizer=tokenizer).explain(messages)
     assert "".join(chat.tokens["token"]).endswith("<assistant>") and len(chat.segments) == 4
-    opened, given = posbias.open(network, tokenizer=tokenizer), {**row, "gold": 0}
-    asked = opened.lookup(rows=[given], arms="competing").results["log_probability"]
-    chat = opened.explain(given)
-    assert chat.value == pytest.approx(float(asked[0, 0, 0]), abs=1e-4) and chat.target.endswith(f"' {ANSWER}'")
+    for begun in ("", tokenizer.bos_token):  # a template may write the start token itself
+        tokenizer.chat_template = begun + TEMPLATE
+        opened, given = posbias.open(network, tokenizer=tokenizer), {**row, "gold": 0}
+        asked = opened.lookup(rows=[given], arms="competing").results["log_probability"]
+        chat = opened.explain(given)
+        assert chat.value == pytest.approx(float(asked[0, 0, 0]), abs=1e-4) and chat.target.endswith(f"' {ANSWER}'")
     network.lm_head.weight.data.zero_()
     with pytest.raises(ValueError, match="^influence: expected gradients above 0, received none in float32"):
         opened.explain(TEXT)
