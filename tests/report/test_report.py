@@ -533,14 +533,8 @@ def test_one_command_from_a_model_to_a_page(place, tmp_path, capsys, monkeypatch
 
 
 def test_the_ladder_is_said_in_words(place):
-    how = {
-        "prompts": N,
-        "length": LENGTH,
-        "dataset": place / "d.jsonl",
-        "quantities": "kernels,ladder",
-        "batch_size": 4,
-    }
-    m = posbias.open(place / "bloom").measure(**how)
+    how = {"dataset": place / "d.jsonl", "quantities": "kernels,ladder", "batch_size": 4}
+    m = posbias.open(place / "bloom").measure(N, LENGTH, **how)
     evidence = Evidence(m._subject(), resamples=40)
     away = {name: posbias.compare(m.rollout(name), m.influence).wasserstein for name in WITH_MAPS}
     words = said(evidence, "ladder")
