@@ -386,6 +386,7 @@ def test_one_document_or_prompt_gives_no_intervals(measured):
 def test_few_prompts_are_said_to_be_few(measured, whole, tmp_path):
     assert "So few prompts make intervals too short" in whole[1]
     assert "So few" not in written(made_of(measured, U, 0.05, prompts=12), tmp_path)[1]
+    assert "So few documents" in written(Measurement(of_documents(measured, 10).subject.results), tmp_path)[1]
 
 
 def test_what_was_asked_is_listed(measured, whole):
