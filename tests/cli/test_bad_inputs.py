@@ -339,6 +339,7 @@ LOOKUPS = [
             "r.csv": ("output", ".nc", "r.csv"),
             "P/folder.nc": ("folder.nc", "a directory"),
             "P/zero.nc": ("zero.nc", "a file that is not there yet, or --overwrite"),
+            "r.nc --figure P/there.png": ("there.png", "or --overwrite"),
         },
     ),
 ]
@@ -428,7 +429,7 @@ def write_corpora(root):
         "latin/b.txt": b"caf\xe9 at noon",
         "broken.jsonl": '{"text": "a"}\nnot json\n',
         "number.jsonl": '{"text": 3}',
-        "zero.txt": "",
+        **dict.fromkeys(("zero.txt", "there.png"), ""),
         "one.txt": "ban bar bam ben ber bem bin bir",
         "d.csv": "text,id\na,1\n",
         "cut.jsonl.gz": gzip.compress(b'{"text": "a"}' * 1000)[:-20],
