@@ -182,7 +182,8 @@ def test_a_chapter_can_be_opened_on_binder(html):
     for path in built_pages(html):
         page = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser", parse_only=SoupStrainer("a"))
         binder = [a["href"] for a in page.select("a[href*=mybinder]")]
-        at = f"https://mybinder.org/v2/gh/posbias/posbias/main?urlpath=lab/tree/{path.relative_to(html).as_posix()[:-4]}ipynb"
+        place = path.relative_to(html).with_suffix(".ipynb").as_posix()
+        at = f"https://mybinder.org/v2/gh/posbias/posbias/main?urlpath=lab/tree/{place}"
         assert binder == [at] * (path.parent.name == "notebooks")
 
 
