@@ -20,7 +20,7 @@ RANK = {f"posbias.{name}": rank for rank, names in enumerate(LAYERS) for name in
 RANK["posbias"] = RANK["posbias.cli"]  # the front door
 SHARED = ("studies.results", "studies.making", "studies.train", "studies.checkpoint", "studies.additions")
 SHARED += ("studies.reference", "studies.untrained_profiles", "studies.interventions", "studies.sizes")
-SHARED += ("studies.biased", "studies.rotation")
+SHARED += ("studies.biased", "studies.rotation", "studies.changes")
 """What every study may import beside posbias."""
 MOST_LINES = 13_000
 """Of the whole package. `python tests/limits.py` prints those of every folder and page, which nothing holds."""

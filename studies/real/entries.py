@@ -21,15 +21,9 @@ from posbias.measure.results import read_results, write_results
 from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.settings import Settings
+from studies.changes import measure_changes, measure_gradient
 from studies.making import go_on, summarise
-from studies.real.measure import (
-    ABOVE,
-    measure_changes,
-    measure_gradient,
-    measure_heads,
-    measure_integrated,
-    measure_sink,
-)
+from studies.real.measure import ABOVE, measure_heads, measure_integrated, measure_sink
 
 CHANGES = ("replaced", "deleted", "hidden")
 MARK = "\N{OBJECT REPLACEMENT CHARACTER}"

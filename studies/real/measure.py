@@ -1,8 +1,4 @@
-"""Which tokens a model uses: each is changed in turn, and the next token's distribution says how much that mattered.
-
-Plain transformers: a forward pass, its cache of keys and values, and no hook. A token at place i changes nothing before
-it, so that the cache of the whole prompt, cut at i, is where each changed prompt goes on.
-"""
+"""What is measured of a prompt beside its changes: integrated gradients, and what tells the first token from others."""
 
 from __future__ import annotations
 
@@ -13,83 +9,13 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformers import DynamicCache
 
-BLOCK = 8
-"""Neighbouring places whose changed prompts are read together."""
+from studies.changes import embedded, next_token
+
 STEPS = 16
 """Points of the path along which gradients are integrated."""
 ABOVE = 0.3
 """Mean attention to the first token above which a head is counted as having a sink (2410.10781)."""
-
-
-def next_token(model: Any, **inputs: Any) -> Float[Tensor, "B v"]:
-    """Return the distribution of the token that follows each prompt."""
-    return model(**inputs, logits_to_keep=1).logits[:, -1].softmax(-1)
-
-
-def first_of(cache: Any, stop: int, copies: int) -> DynamicCache:
-    """Return keys and values of the first ``stop`` tokens, once for each of ``copies`` prompts that begin with them."""
-    found = DynamicCache()
-    for k, layer in enumerate(cache.layers):
-        found.update(*(x[:, :, :stop].expand(copies, -1, -1, -1) for x in (layer.keys, layer.values)), k)
-    return found
-
-
-def hiding_mask(places: Sequence[int], start: int, n: int, dtype: torch.dtype) -> Float[Tensor, "B 1 m n"]:
-    """Return what is added to logits of queries from ``start`` on: key i is hidden from the queries behind it."""
-    query, key = torch.arange(start, n)[:, None], torch.arange(n)
-    hidden = [(key > query) | ((key == i) & (query > i)) for i in places]
-    return torch.stack(hidden)[:, None].to(dtype) * torch.finfo(dtype).min
-
-
-@torch.no_grad()
-def measure_changes(
-    model: Any,
-    ids: Int[Tensor, "n"],
-    others: Int[Tensor, "n"],
-    way: str,
-    front: Sequence[int] = (),
-    places: Sequence[int] | None = None,
-    *,
-    likeliest: bool = False,
-) -> Float[np.ndarray, "n"]:
-    """Return the total variation of the next token's distribution when each token in turn is changed.
-
-    Of the ``likeliest`` next token: by how much its probability changes, in place of that.
-    ``way`` is ``replaced`` by the token of ``others`` at its place, ``deleted``, or ``hidden`` as a key from all later
-    queries; ``front`` are tokens before the prompt, which are not changed. What is not among ``places`` is nan.
-    """
-    n, f = len(ids), len(front)
-    ids, others = ids.to(model.device), others.to(model.device)
-    whole = model(torch.cat([ids.new_tensor(front), ids])[None], use_cache=True, logits_to_keep=1)
-    own = whole.logits[0, -1].softmax(-1)
-    found, places = np.full(n, np.nan), range(n) if places is None else places
-    for together in (places[k : k + BLOCK] for k in range(0, len(places), BLOCK)):
-        start = together[0]
-        more: dict[str, Any] = {}
-        rows = [ids[start:].clone() for _ in together]
-        for i, row in zip(together, rows, strict=True):
-            if way == "replaced":
-                row[i - start] = others[i]
-        if way == "deleted":
-            rows = [torch.cat([row[: i - start], row[i - start + 1 :]]) for i, row in zip(together, rows, strict=True)]
-        if way == "hidden":
-            hidden = [f + i for i in together]
-            more["attention_mask"] = hiding_mask(hidden, f + start, f + n, whole.logits.dtype).to(model.device)
-        cache = first_of(whole.past_key_values, f + start, len(together))
-        changed = next_token(model, input_ids=torch.stack(rows), past_key_values=cache, **more)
-        apart = (changed - own).abs()
-        found[list(together)] = (apart[:, own.argmax()] if likeliest else apart.sum(-1) / 2).cpu()
-    return found
-
-
-def measure_gradient(model: Any, ids: Int[Tensor, "n"], front: Sequence[int] = ()) -> Float[np.ndarray, "n"]:
-    """Return the norm of the gradient of the likeliest next token's probability by each token's embedding."""
-    x = _embedded(model, ids, front).requires_grad_()
-    next_token(model, inputs_embeds=x[None]).max().backward()
-    assert x.grad is not None
-    return x.grad[len(front) :].norm(dim=-1).cpu().numpy()
 
 
 def measure_integrated(
@@ -100,7 +26,7 @@ def measure_integrated(
     The gradient is averaged over the middles of :data:`STEPS` equal pieces of the way (Sundararajan et al. 2017,
     arXiv 1703.01365); the sum is the difference of both ends but for the error of that rule.
     """
-    x, f = _embedded(model, ids, front), len(front)
+    x, f = embedded(model, ids, front), len(front)
     base = x.clone()
     base[f:] = model.get_input_embeddings().weight.detach().mean(0)
     with torch.no_grad():
@@ -114,12 +40,6 @@ def measure_integrated(
         gradient += path.grad.sum(0) / STEPS
     found = ((x - base) * gradient).sum(-1)[f:].cpu()
     return found.numpy(), float(found.sum() - (ends[0] - ends[1])[token])
-
-
-def _embedded(model: Any, ids: Tensor, front: Sequence[int]) -> Tensor:
-    """Return the embeddings of a prompt and of what stands before it, of which no gradient is known."""
-    whole = torch.cat([ids.new_tensor(front), ids])
-    return model.get_input_embeddings()(whole.to(model.device)).detach()
 
 
 @torch.no_grad()

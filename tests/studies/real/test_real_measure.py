@@ -6,6 +6,7 @@ import torch
 from measuring import VOCABULARY, make, prompts
 
 from posbias.measure.instrument import Instrument
+from studies import changes
 from studies.real import measure
 
 KINDS = ("llama", "gpt2", "bloom")
@@ -23,20 +24,20 @@ def whole(model, ids, front=()):
 def test_each_change_is_a_prompt_of_its_own(kind, way, front):
     model, ids = make(kind), prompts(2, 11)[0].tolist()
     others = prompts(2, 11)[1].tolist()
-    found = measure.measure_changes(model, torch.tensor(ids), torch.tensor(others), way, front)
+    found = changes.measure_changes(model, torch.tensor(ids), torch.tensor(others), way, front)
     for i, (_, other) in enumerate(zip(ids, others, strict=True)):
         changed = [*ids[:i], *([other] if way == "replaced" else []), *ids[i + 1 :]]
         difference = whole(model, changed, front) - whole(model, ids, front)
         assert found[i] == pytest.approx(float(difference.abs().sum() / 2), abs=1e-5)
     assert found.min() > 1e-4
-    some = measure.measure_changes(model, torch.tensor(ids), torch.tensor(others), way, front, places=(0, 3, 10))
+    some = changes.measure_changes(model, torch.tensor(ids), torch.tensor(others), way, front, places=(0, 3, 10))
     assert np.allclose(some[[0, 3, 10]], found[[0, 3, 10]], atol=1e-6) and np.isnan(some).sum() == 8
 
 
 @pytest.mark.parametrize("front", FRONTS)
 def test_a_hidden_key_is_seen_by_its_own_query_alone(front):
     model, ids = make("llama"), prompts(1, 11)[0].tolist()
-    found = measure.measure_changes(model, torch.tensor(ids), torch.tensor(ids), "hidden", front)
+    found = changes.measure_changes(model, torch.tensor(ids), torch.tensor(ids), "hidden", front)
     n, f = len(ids), len(front)
     for i in range(n):
         mask = torch.full((f + n, f + n), torch.finfo(torch.float32).min).triu(1)
@@ -51,7 +52,7 @@ def test_a_hidden_key_is_seen_by_its_own_query_alone(front):
 def test_the_gradient_is_the_instruments(kind):
     model, ids = make(kind), prompts(1, 9)
     reading = Instrument(make(kind)).measure(ids)
-    assert np.allclose(measure.measure_gradient(model, ids[0]), reading.influence[0], rtol=1e-4, atol=1e-7)
+    assert np.allclose(changes.measure_gradient(model, ids[0]), reading.influence[0], rtol=1e-4, atol=1e-7)
 
 
 def test_integrated_gradients_add_up_to_the_difference():
