@@ -10,7 +10,7 @@ OTHER_PYTHON ?= $(lastword $(wildcard /usr/bin/python3.11 /usr/bin/python3.12 /u
 STUDY := $(BIN)/python -m studies
 RESTORED := $(patsubst %,studies/reference/models/%/model.safetensors,bloom-24 falcon-12 gpt2-12 llama-ntk-12 mistral-12 mpt-12 nope-12)
 
-.PHONY: help book chapters html conf pdf test check unit shapes notebooks portable bench models measurements seeds seeds-measured real scratch lookup wheel clean
+.PHONY: help book chapters html conf pdf test check unit shapes notebooks portable bench models measurements seeds seeds-measured real scratch lookup tune wheel clean
 help: ## say what every target does
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "make %-15s %s\n", $$1, $$2}'
 
@@ -96,6 +96,14 @@ scratch: KEPT := --seeds 3 --precision bfloat16 -o results
 lookup: .venv/book.stamp models ## networks that look values up, for the chapter lookup; about eight hours of a core, goes on where it was
 	$(STUDY).lookup train --remedies -o results
 	$(STUDY).design copies added
+
+tune: .venv/test.stamp ## SmolLM2 (make real) fine-tuned with the answer at some places: five arms, three seeds, about eight hours of a core; goes on where it was; TRAINING and TESTED: two parts of WikiText-2
+	for seed in 0 1 2; do for arm in $(TUNED); do \
+		$(STUDY).tune train $$arm --seed $$seed $(if $(TRAINING),--wikitext $(TRAINING)) || exit; \
+		$(STUDY).tune measure $$arm --seed $$seed $(if $(TESTED),--wikitext $(TESTED)) || exit; \
+	done; done
+	$(STUDY).tune measure before $(if $(TESTED),--wikitext $(TESTED))
+tune: TUNED := every middle ends apart text
 
 # build/ first: what an earlier build left there would be in the wheel too
 wheel: .venv/book.stamp ## what pip installs elsewhere, in dist/

@@ -1,4 +1,4 @@
-"""What training asked for: SmolLM2 fine-tuned with the answer at some places of a prompt, and measured before and after.
+"""What training asked for: SmolLM2 fine-tuned with the answer at some places of a prompt, measured before and after.
 
 Thresholds, set on 2026-11-29 before any run. *Middle* are places 2 to 7 of eight competing documents, *ends* the first
 and the last; right answers are those of 40 sets of invented facts whose kinds and names no training has.

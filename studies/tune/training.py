@@ -30,7 +30,7 @@ from studies import train as trainer
 from studies.tune.facts import PLACES, check_arm, make_set
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
-TESTS, TEST_SETS, TEST_SEED = 8, 3, 1000
+TESTS, TEST_SETS, TEST_SEED = 6, 3, 1000
 """How often right answers are counted on the way, in how many sets, which no later test has."""
 
 
@@ -40,7 +40,7 @@ class Tuning:
 
     arm: str
     seed: int
-    steps: int = 200
+    steps: int = 60
     sets: int = 4
     """Sets of documents, or windows of text, in a step."""
     rank: int = 16
@@ -89,7 +89,10 @@ def pack(prompts: Sequence[Prompt]) -> Packed:
     ids = torch.tensor([*rows[0][:common], *(token for tail in tails for token in tail)])
     places = torch.tensor([*range(common), *(common + k for tail in tails for k in range(len(tail)))])
     mine = (owner[None] == -1) | (owner[None] == owner[:, None])
-    read, answers, weights, start = [], [], [], common
+    read: list[int] = []
+    answers: list[int] = []
+    weights: list[float] = []
+    start = common
     for prompt, tail in zip(prompts, tails, strict=True):
         start += len(tail)
         many = len(prompt.answer_ids)
@@ -145,8 +148,8 @@ def adapt(model: Any, tuning: Tuning) -> tuple[Any, nn.ParameterList]:
 def learning_rate(step: int, tuning: Tuning) -> float:
     """Return the learning rate of a step.
 
-    >>> [round(learning_rate(step, Tuning("every", 0)), 6) for step in (0, 9, 104, 199)]
-    [5e-05, 0.0005, 0.000257, 0.0]
+    >>> [round(learning_rate(step, Tuning("every", 0, steps=61)), 6) for step in (0, 2, 31, 60)]
+    [0.000167, 0.0005, 0.00025, 0.0]
     """
     rise = max(1, tuning.steps // 20)
     if step < rise:
