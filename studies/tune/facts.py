@@ -15,7 +15,7 @@ ASKED = 2
 """Of how many documents of one set the model is asked in a step."""
 SYLLABLES = ("bra cor dun fal gri hus jel mer nor pos rin sta tul ved wil zan", "ba ce do fi ha ju ke po",
              "ton ham ford mouth wick ley stead burn field minster dale cross port haven ridge brook")  # fmt: skip
-NAMES = ["".join(parts).title() for parts in product(*(part.split() for part in SYLLABLES))]
+NAMES = ["".join(parts).title() for parts in product(*map(str.split, SYLLABLES))]
 """Invented ones, 2,048 as in :mod:`posbias.lookup.contexts`, none of them there."""
 KINDS = (
     ("The postcode of {} begins with the number", "number"), ("The mayor of {} is called", "name"),
