@@ -24,7 +24,8 @@ import posbias
 from posbias.measure.corpus import Corpus
 from posbias.measure.session import Session
 from posbias.measure.traces import Traces
-from posbias.models.loading import InMemory, Source
+from posbias.models.in_memory import InMemory
+from posbias.models.loading import Source
 from posbias.settings import Settings
 from studies.real.measure import measure_changes
 
@@ -66,7 +67,7 @@ def network(dtype: torch.dtype, **sizes: int) -> Any:
 def timed(model: Any, name: str, form: str, length: int, quantities: tuple[str, ...], prompts: int, batch: int) -> Row:
     """Read prompts of random tokens, a batch beforehand; return what that took, the instrument's check not counted."""
     settings = Settings(
-        InMemory("", network=model), Corpus("builtin"), prompts, length, batch, rule="random", quantities=quantities
+        InMemory(model), Corpus("builtin"), prompts, length, batch, rule="random", quantities=quantities
     )
     session = Session(settings)
     batches = list(session.batches())

@@ -65,7 +65,7 @@ def about(config: Any) -> dict[str, str]:
 class Biased(Source):
     """Name a network in a directory, with the biases that its configuration may describe."""
 
-    def config(self) -> Any:
+    def read_config(self) -> Any:
         """Return the configuration."""
         return AutoConfig.from_pretrained(self.model)
 
@@ -73,8 +73,8 @@ class Biased(Source):
         """Return what is given."""
         return about(self.config())
 
-    def load_model(self, dtype: torch.dtype, device: str, device_map: str | None, attention: str = "eager") -> Any:
+    def read_model(self, dtype: torch.dtype, device: str, device_map: str | None, attention: str) -> Any:
         """Return the network with its biases."""
-        model = super().load_model(dtype, device, device_map, attention)
+        model = super().read_model(dtype, device, device_map, attention)
         attach_biases(model)
         return model

@@ -51,9 +51,9 @@ class Untrained(Biased):
 
     def as_it_is(self) -> Any:
         """Return the configuration without what is changed."""
-        return super().config()
+        return super().read_config()
 
-    def config(self) -> Any:
+    def read_config(self) -> Any:
         """Return the configuration."""
         config = self.as_it_is()
         if self.spread is not None:
@@ -72,9 +72,9 @@ class Untrained(Biased):
         """Return a digest of the configuration, and the seed of the weights."""
         return f"config-{config_digest(self.config()).hexdigest()[:16]}, seed {self.seed}"
 
-    def load_model(self, dtype: torch.dtype, device: str, device_map: str | None, attention: str = "eager") -> Any:
+    def read_model(self, dtype: torch.dtype, device: str, device_map: str | None, attention: str) -> Any:
         """Return the network with weights drawn on the CPU: the same bits for every device, attention and bias."""
-        config = self.config()
+        config = self.read_config()
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             torch.manual_seed(self.seed)
             model = causal_class(config).from_config(config, attn_implementation=attention, dtype=dtype)

@@ -49,7 +49,8 @@ def test_without_content_the_prediction_is_what_the_model_does(studies, name, de
     """Attention is then position alone: with the model's λ of the second measurement nothing is neglected."""
     study = studies[name]
     with divided_logits(study.instrument.model, 1e9):
-        plain, found = measure(study), measure(study, bias=description)
+        how = study.settings, study.prompts
+        plain, found = measure(*how), measure(*how, bias=description)
     model = design.read_attention(plain)
     same = design.Attended(model.kernels, found.lambda_frobenius.values, 4)
     biases = layered_biases(description, 3, 4)

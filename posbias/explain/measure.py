@@ -67,10 +67,12 @@ def explain(settings: Settings, text: Any, *, deletions: bool, progress: bool, *
         bar.update()
     try:
         with told(1, "model", "loading", shown=progress) as bar:
-            session.instrument, session.self_check  # noqa: B018 - loads, and raises
+            reader = Reader(prompt, chosen, session, progress)
             bar.update()
-        reader = Reader(prompt, chosen, session, progress)
-        return reader.explain(reader.contributions(), deletions)
+        contributed = reader.contributions()  # a measurement, which checks the instrument
+        if contributed is None:
+            session.check_instrument()
+        return reader.explain(contributed, deletions)
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
         raise out_of_memory() if is_out_of_memory(error) else error from None
 
@@ -92,22 +94,19 @@ def prepare(
 ) -> tuple[Prompt, Target, Session]:
     """Return the prompt, its target, and the session that reads it."""
     check_asked(text, answer)
-    opened = Session(settings)
-    start = None if isinstance(text, Mapping) and use_template(opened.tokenizer, None) else True  # as lookup writes it
-    text, segments, answer = written(opened.tokenizer, text, segments, answer)
-    prompt = tokenise(opened.tokenizer, text, segments, answer, start=settings.special_tokens and start)
-    vocabulary, unknown = int(opened.config.get_text_config().vocab_size), opened.tokenizer.unk_token_id
+    config, tokenizer = settings.source.config(), settings.source.load_tokenizer()
+    start = None if isinstance(text, Mapping) and use_template(tokenizer, None) else True  # as lookup writes it
+    text, segments, answer = written(tokenizer, text, segments, answer)
+    prompt = tokenise(tokenizer, text, segments, answer, start=settings.special_tokens and start)
+    vocabulary, unknown = int(config.get_text_config().vocab_size), tokenizer.unk_token_id
     if bad := [token for token in prompt.answer if token >= vocabulary or token == unknown]:
         raise errors.invalid("answer", "tokens that the model has", f"{bad[0]} in {str(answer)[:40]!r}")
     chosen, n = Target((), "probability", "the probability of the likeliest next token"), len(prompt.ids)
     if answer is not None:
         chosen = Target(prompt.answer, "log-probability", f"the log-probability of the answer {answer!r}")
     alone = Corpus("prompt", given=(text,))
-    session = opened.with_prompts(length=n, corpus=alone, prompts=1, rule="first")
-    session.check()
-    check_fits(session.config, session.tokenizer, n + max(len(chosen.tokens) - 1, 0))
-    session.prompts  # noqa: B018 - raises
-    return prompt, chosen, session
+    check_fits(config, tokenizer, n + max(len(chosen.tokens) - 1, 0))
+    return prompt, chosen, Session(replace(settings, length=n, corpus=alone, prompts=1, rule="first"))
 
 
 class Reader:
@@ -145,8 +144,8 @@ class Reader:
         """
         if self.session.family is None or len(self.prompt.ids) > KERNEL_SIZE:
             return None
-        session = self.session.with_prompts(quantities=("mixing", "influence", "contributions"))
-        found = predict(measure(session, progress=self.progress), "contributions")
+        asked = replace(self.session.settings, quantities=("mixing", "influence", "contributions"))
+        found = predict(measure(asked, self.session.prompts, progress=self.progress), "contributions")
         return np.asarray(found / found.sum())
 
     @cached_property

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,21 +41,19 @@ def look_up(
     rows: Sequence[Ask] | None = None,
     *,
     progress: bool = False,
-    like: Session | None = None,
 ) -> xr.Dataset:
     """Ask a model for what stands at each place of its prompts, with a bias added if asked for.
 
-    What can be seen without the weights is refused before they are loaded. A session ``like`` it has the model open.
+    What can be seen without the weights is refused before they are loaded.
     """
-    session = Session(settings, like)
     if (bias := task.added) is not None:
-        fitting_biases(session.config, bias)  # raises
+        fitting_biases(settings.source.config(), bias)  # raises
     with told(1, "step", "writing prompts", shown=progress) as bar:
-        contexts, placed = place_prompts(session, task, rows)
+        contexts, placed = place_prompts(settings, task, rows)
         bar.update()
     first = next(iter(placed.values()))[0]
-    session.prompts = Prompts(np.array([first[0].ids]), np.zeros(1, dtype=np.int64))
-    session.place  # noqa: B018 - raises
+    one = Prompts(np.array([first[0].ids]), np.zeros(1, dtype=np.int64))
+    session = Session(replace(settings, length=one.ids.shape[1]), one)
     texts = {
         name: np.array([[[getattr(p, name) for p in x] for x in arm] for arm in placed.values()])
         for name in ("text", "answer")
@@ -80,16 +79,16 @@ def look_up(
 
 def preview(settings: Settings, task: Task, rows: Sequence[Ask] | None = None) -> str:
     """Return the first prompt with its answer, and how many prompts and tokens there are; no weights are read."""
-    _, placed = place_prompts(Session(settings), task, rows)
+    _, placed = place_prompts(settings, task, rows)
     every = [*dict.fromkeys(p for contexts in placed.values() for context in contexts for p in context)]
     tokens = sum(len(prompt.ids) for prompt in every)
     last = f"{len(every)} prompts of {tokens} tokens in all, of which common beginnings are read once"
     return f"{every[0].text}[{every[0].answer}]\n\n{last}"
 
 
-def place_prompts(session: Session, task: Task, rows: Sequence[Ask] | None) -> tuple[list[Context], Placed]:
+def place_prompts(settings: Settings, task: Task, rows: Sequence[Ask] | None) -> tuple[list[Context], Placed]:
     """Return what is asked and its prompts, or raise ValueError for what the tokenizer or the context cannot hold."""
-    settings, tokenizer = session.settings, session.tokenizer
+    config, tokenizer = settings.source.config(), settings.source.load_tokenizer()
     template = use_template(tokenizer, task.form)
     if rows is None:
         contexts = make_contexts(task, settings.prompts, settings.seed)
@@ -101,7 +100,7 @@ def place_prompts(session: Session, task: Task, rows: Sequence[Ask] | None) -> t
         placed[arm] = [make_prompts(tokenizer, task.name, context.asks[arm], *how) for context in contexts]
         for k, context in enumerate(placed[arm], 1):
             try:
-                check_fits(session.config, tokenizer, max(len(prompt.ids + prompt.answer_ids) for prompt in context))
+                check_fits(config, tokenizer, max(len(prompt.ids + prompt.answer_ids) for prompt in context))
             except ValueError as error:
                 raise ValueError(f"{'context' if rows is None else 'row'} {k}: {error}") from None
     return contexts, placed

@@ -19,12 +19,15 @@ from posbias.shipped import PREFIX
 if TYPE_CHECKING:
     from posbias.explain.explanation import Explanation
     from posbias.lookup.file import Found
-    from posbias.models import loading
+    from posbias.models.loaded import Loaded
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Model:
-    """Name a model that can be measured; :func:`open` makes one. Its weights are read when it is measured.
+    """Name a model that can be measured; :func:`open` makes one.
+
+    Its weights are read when they are first needed, and stay: :meth:`measure`, :meth:`explain` and :meth:`lookup` share
+    them. Asked for in another number format, on another device or with another attention, they are read anew.
 
     Parameters
     ----------
@@ -34,7 +37,7 @@ class Model:
         The model's configuration.
     """
 
-    source: loading.Source
+    source: Loaded
     config: Any
 
     def measure(
@@ -222,19 +225,14 @@ class Model:
     @contextmanager
     def _running(self, asked: dict[str, Any], progress: bool | None) -> Iterator[tuple[Settings, bool]]:
         """Choose settings, and whether progress is shown; a model in memory is given back when the block ends."""
-        from posbias.models.loading import InMemory, lent
-
         if isinstance(asked.get("dataset"), PathLike):
             asked = {**asked, "dataset": fspath(asked["dataset"])}
-        if isinstance(self.source, InMemory):
-            asked = self.source.settings(asked)
-        chosen = choose_settings(self.source, asked)
-        with lent(self.source):
+        chosen = choose_settings(self.source, self.source.settings(asked))
+        with self.source.lent():
             yield chosen, sys.stderr.isatty() if progress is None else bool(progress)
 
     def __repr__(self) -> str:
         from posbias.models.families import longest_of, row_of
-        from posbias.models.loading import InMemory
 
         family = row_of(self.config)
         most = longest_of(self.config)
@@ -245,10 +243,7 @@ class Model:
             how = family.position_of(self.config).replace("alibi", "ALiBi")
             T, H = self.config.num_hidden_layers, self.config.num_attention_heads
             shape = f"{T} layers × {H} heads, {how} positions, {longest}"
-        how, name = "weights are read by .measure()", self.source.model
-        if isinstance(self.source, InMemory):
-            how, name = "weights as they are when .measure() is called", self.source.name()
-        return f"{name.removeprefix(PREFIX)}: {self.config.model_type}, {shape}; {how}"
+        return f"{self.source.model.removeprefix(PREFIX)}: {self.config.model_type}, {shape}; {self.source.when}"
 
 
 def check_names(door: str, asked: Iterable[str], *more: str) -> None:
@@ -258,7 +253,7 @@ def check_names(door: str, asked: Iterable[str], *more: str) -> None:
         raise errors.invalid(door, f"settings among {', '.join(known)}", ", ".join(unknown))
 
 
-def choose_settings(source: loading.Source | None, asked: dict[str, Any]) -> Settings:
+def choose_settings(source: Loaded | None, asked: dict[str, Any]) -> Settings:
     """Return the settings that a user chose by name, the others as they are unless given.
 
     Nothing heavy is loaded, but for texts in memory without a length: they are made tokens to find the shortest.
@@ -323,7 +318,7 @@ def _in_memory(network: Any, tokenizer: Any, opening: dict[str, Any]) -> Model:
             raise errors.invalid(field, "none with a model in memory", value)
     if not (tokenizer is None or isinstance(tokenizer, str) or (callable(tokenizer) and hasattr(tokenizer, "__len__"))):
         raise errors.invalid("tokenizer", "one of transformers, a directory or an id", type(tokenizer).__name__)
-    from posbias.models.loading import InMemory
+    from posbias.models.in_memory import InMemory
 
-    source = InMemory(network=network, tokenizer=tokenizer)
+    source = InMemory(network, tokenizer)
     return Model(source, source.config())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,10 +20,11 @@ from tqdm import tqdm
 from posbias import errors
 from posbias.files import whole_file
 from posbias.measure.branches import no_branches, read_branches
+from posbias.measure.corpus import Prompts
 from posbias.measure.positions import read_positions
 from posbias.measure.progress import progress as told
 from posbias.measure.results import make_results
-from posbias.measure.session import Session
+from posbias.measure.session import Session, check_settings
 from posbias.measure.traces import Traces
 from posbias.models.biases import added_biases, description_text, fitting_biases
 from posbias.models.weights import is_out_of_memory, memory_available, out_of_memory
@@ -35,19 +37,23 @@ SHARE = 20
 
 
 def measure(
-    subject: Settings | Session, *, partial: Path | None = None, progress: bool = False, bias: Any = None
+    settings: Settings,
+    prompts: Prompts | None = None,
+    *,
+    partial: Path | None = None,
+    progress: bool = False,
+    bias: Any = None,
 ) -> xr.Dataset:
     """Measure a model on prompts and return everything that was measured, with where it comes from.
 
-    Of a session, what is open already is not opened again. ``partial`` is a file of partial sums: a run goes on from
+    Prompts are cut as the settings say unless they are given. ``partial`` is a file of partial sums: a run goes on from
     there if it is there, and whoever keeps the result removes it. ``bias`` describes a position bias that is added to
     the model's logits while it is measured; slopes and other positional numbers of the result are the model's own.
     """
-    session = subject if isinstance(subject, Session) else Session(subject)
-    settings = session.settings
-    session.check()
-    added = None if bias is None else fitting_biases(session.config, bias)
+    check_settings(settings)
+    added = None if bias is None else fitting_biases(settings.source.config(), bias)
     with told(settings.prompts, "prompts", "cutting", shown=progress) as bar:
+        session = Session(settings, prompts)
         bar.update(len(session.ids))
     provenance = session.provenance()
     if added is not None:
@@ -56,7 +62,7 @@ def measure(
     kept.read()  # raises before the model is loaded
     try:
         with told(1, "model", "loading", shown=progress) as bar:
-            provenance["self_check"] = session.self_check
+            provenance["self_check"] = session.check_instrument()
             instrument = session.instrument
             bar.update()
         positions = None if session.family is None else read_positions(instrument, settings.length)
@@ -126,11 +132,10 @@ class Partial(NamedTuple):
 def estimate(settings: Settings) -> str:
     """Return what a measurement takes in memory, disk and time, in words: one prompt is measured to see."""
     session = Session(settings)
-    session.check()
     prompts, place = len(session.ids), session.place
     weights = sum(x.nbytes for x in session.instrument.model.parameters())
     together = 2 if "ladder" in session.quantities else 1  # which pairs prompts
-    traces = Traces(session.with_prompts(batch_size=together))
+    traces = Traces(Session(replace(settings, batch_size=together), session.prompts))
     start = time.perf_counter()
     traces.read_batch(0)
     seconds = (time.perf_counter() - start) / together

@@ -1,14 +1,9 @@
-"""One model on one set of prompts: the model, its tokenizer, its prompts and the instrument, each opened once.
-
-Everything is opened when it is first asked for, so that what can be refused without the model is refused before it is
-loaded, and whoever reads one model on several sets of prompts loads it once.
-"""
+"""One model on one set of prompts: what is to be measured, checked as far as can be without the weights."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -23,7 +18,7 @@ from posbias.measure.corpus import Prompts, make_prompts
 from posbias.measure.instrument import Instrument
 from posbias.measure.plain import PlainInstrument
 from posbias.models.families import Family, family_of, row_of
-from posbias.models.loading import DTYPES, InMemory, check_attention, check_fits, last_part, special_tokens
+from posbias.models.loading import DTYPES, check_attention, check_fits, last_part, special_tokens
 from posbias.models.opening import Vocabulary
 from posbias.models.weights import check_weights_fit, find_device, let_gradients_pass
 from posbias.provenance import versions
@@ -31,89 +26,57 @@ from posbias.settings import ALONE, ALWAYS, QUANTITIES, Settings, settings_of
 
 
 class Session:
-    """Hold a model, its prompts and the instrument; a session ``like`` it shares the model and has other prompts."""
+    """Hold settings and prompts, cut as the settings say unless they are given; what cannot be measured is refused."""
 
-    def __init__(self, settings: Settings, like: Session | None = None) -> None:
-        self.settings = settings
-        self.opened: dict[str, Any] = {} if like is None else like.opened
-
-    def _once(self, name: str, make: Callable[[], Any]) -> Any:
-        """Return what is open under a name, made now if nothing is."""
-        if name not in self.opened:
-            self.opened[name] = make()
-        return self.opened[name]
+    def __init__(self, settings: Settings, prompts: Prompts | None = None) -> None:
+        check_settings(settings)
+        self.settings, self.source = settings, settings.source
+        self.prompts = cut_prompts(settings) if prompts is None else prompts
 
     @property
     def config(self) -> Any:
         """The model's configuration."""
-        return self._once("config", self.settings.source.config)
+        return self.source.config()
 
     @property
     def family(self) -> Family | None:
         """The row of the model's family, None where there is none and influence alone can be measured."""
         return row_of(self.config)
 
-    @cached_property
+    @property
     def quantities(self) -> tuple[str, ...]:
-        """What is measured: of a model with a row mixing in any case; one without may be asked for influence alone."""
-        asked = self.settings.quantities
-        if self.family is None:
-            if asked != ALONE:
-                family_of(self.config)  # raises
-            return asked
-        return tuple(name for name in QUANTITIES if name in {*ALWAYS, *asked})
+        """What is measured."""
+        return measurable(self.config, self.settings.quantities)
 
     @property
     def tokenizer(self) -> Any:
         """The tokenizer."""
-        return self._once("tokenizer", self.settings.source.load_tokenizer)
+        return self.source.load_tokenizer()
 
     @cached_property
-    def prompts(self) -> Prompts:
-        """The prompts, which the model can take."""
-        check_fits(self.config, self.tokenizer, self.settings.length)
-        return self.cut()
-
-    def cut(self) -> Prompts:
-        """Return the prompts that the settings describe; a session with other prompts makes them here."""
-        settings = self.settings
-        how = {name: getattr(settings, name) for name in ("rule", "seed", "per_document", "special_tokens")}
-        how["excluded"] = special_tokens(self.config)
-        return make_prompts(settings.corpus, self.tokenizer, settings.prompts, settings.length, **how)
-
-    @property
     def instrument(self) -> Instrument:
-        """The instrument, with the model loaded; what is wrong with the prompts is said before."""
-        self.prompts  # noqa: B018 - raises
-        return self._once("instrument", self._load)  # type: ignore[no-any-return]
-
-    def _load(self) -> Instrument:
-        settings = self.settings
-        model = settings.source.load_model(self.dtype, str(self.place), settings.device_map, self.attention)
+        """The instrument on the model's weights, which are read unless they were."""
+        model = self.source.load_model(self.dtype, str(self.place), self.settings.device_map, self.attention)
         let_gradients_pass(model)
         return PlainInstrument(model) if self.family is None else Instrument(model)
 
-    @property
-    def self_check(self) -> str:
-        """How far the instrument is from the model on the first prompt, as JSON; too far is refused.
+    def check_instrument(self) -> str:
+        """Return how far the instrument is from the model on the first prompt, as JSON; too far is refused.
 
         A model in 16 bits that is not loaded yet is loaded in 32 for it if there is room: there is more to see.
         """
-        return str(self._once("self_check", self._check_instrument))
-
-    def _check_instrument(self) -> str:
-        settings, wide = self.settings, torch.float32
-        one_device = settings.device_map is None and not isinstance(settings.source, InMemory)
+        source, wide = self.source, torch.float32
+        unread = source.can_read_again and not source.has_weights() and self.settings.device_map is None
         other = None
-        if self.dtype.itemsize < 4 and one_device and self.family is not None and "instrument" not in self.opened:
+        if self.dtype.itemsize < 4 and unread and self.family is not None:
             with suppress(ValueError):  # of weights that do not fit
                 check_weights_fit(self.config, wide, self.place)
-                other = Instrument(settings.source.load_model(wide, str(self.place), None, self.attention))
+                other = Instrument(source.read_model(wide, str(self.place), None, self.attention))
         return check_instrument(other or self.instrument, self.ids[0])
 
     @property
     def place(self) -> torch.device:
-        """The device; ValueError is raised if there is no such one."""
+        """The device."""
         return find_device(self.settings.device)
 
     @property
@@ -129,25 +92,12 @@ class Session:
     @property
     def attention(self) -> str:
         """How attention is computed: ``eager`` or ``sdpa``."""
-        if self.settings.attention is not None:
-            return self.settings.attention
-        return "sdpa" if self.family is not None and self.family.is_fused(self.config) else "eager"
+        return attention_of(self.settings)
 
     @property
     def matrices(self) -> bool:
         """Whether matrices of all pairs of tokens are kept."""
         return self.settings.length <= self.settings.kernel_size
-
-    def check(self) -> None:
-        """Raise ValueError for settings out of range, and for what does not fit the model, which is not loaded."""
-        settings = self.settings
-        self.quantities  # noqa: B018 - raises
-        if {"logits", "heads"} & {*self.quantities} and not self.matrices:
-            expected = f"{settings.length} or more, all tokens, for matrices of each head"
-            raise errors.invalid("kernel_size", expected, settings.kernel_size)
-        self.place  # noqa: B018 - raises
-        check_attention(self.config, self.attention)
-        check_fits(self.config, self.tokenizer, settings.length)
 
     def prompt_arrays(self) -> dict[str, np.ndarray]:
         """Return where each prompt comes from, and its tokens if they are to be kept."""
@@ -166,14 +116,9 @@ class Session:
             yield slice(start, start + len(ids)), ids
             start += len(ids)
 
-    def with_prompts(self, **changes: Any) -> Session:
-        """Return a session with the same model, opened no second time, on other prompts, such as ``rule="random"``."""
-        return Session(replace(self.settings, **changes), self)
-
     def provenance(self) -> dict[str, Any]:
         """Return where the numbers come from: the settings that files keep, as they were resolved, and the model."""
-        settings, config = self.settings, self.config
-        source = settings.source
+        settings, config, source = self.settings, self.config, self.source
         kept = {name: getattr(settings, name) for name, one in settings_of(Settings).items() if one.metadata["kept"]}
         if "ladder" not in self.quantities:
             del kept["ladder_prompts"]
@@ -192,15 +137,59 @@ class Session:
             "prompts_sha256": self.prompts.sha256,
             "quantities": ",".join(self.quantities),
             "attention": self.attention,
-            **({} if self.family is None else self.of_row()),
+            **({} if self.family is None else of_row(config)),
             **source.about(),
             **versions("torch", "transformers"),
         }
 
-    def of_row(self) -> dict[str, Any]:
-        """Return what is known of a model whose family has a row; ``head_dim`` is the size of queries and keys."""
-        config = self.config
-        sizes = (getattr(config, name, None) for name in ("qk_head_dim", "head_dim"))  # DeepSeek's head_dim is a part
-        head_dim = next(filter(None, sizes), None) or config.hidden_size // config.num_attention_heads
-        position = family_of(config).position_of(config)
-        return {"head_dim": head_dim, "position": position}
+
+def check_settings(settings: Settings) -> None:
+    """Raise ValueError for settings out of range, and for what does not fit the model, whose weights are not read."""
+    config = settings.source.config()
+    quantities = measurable(config, settings.quantities)
+    if {"logits", "heads"} & {*quantities} and settings.length > settings.kernel_size:
+        expected = f"{settings.length} or more, all tokens, for matrices of each head"
+        raise errors.invalid("kernel_size", expected, settings.kernel_size)
+    find_device(settings.device)
+    check_attention(config, attention_of(settings))
+    check_fits(config, settings.source.load_tokenizer(), settings.length)
+
+
+def measurable(config: Any, asked: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what is measured of a model: with a row mixing in any case; without one influence may be asked for."""
+    if row_of(config) is not None:
+        return tuple(name for name in QUANTITIES if name in {*ALWAYS, *asked})
+    if asked != ALONE:
+        family_of(config)  # raises
+    return asked
+
+
+def attention_of(settings: Settings) -> str:
+    """Return how attention is computed: as the settings say, or fused where the family has it."""
+    if settings.attention is not None:
+        return settings.attention
+    config = settings.source.config()
+    row = row_of(config)
+    return "sdpa" if row is not None and row.is_fused(config) else "eager"
+
+
+def cut_prompts(settings: Settings) -> Prompts:
+    """Return the prompts that the settings describe."""
+    return make_prompts(
+        settings.corpus,
+        settings.source.load_tokenizer(),
+        settings.prompts,
+        settings.length,
+        rule=settings.rule,
+        seed=settings.seed,
+        per_document=settings.per_document,
+        special_tokens=settings.special_tokens,
+        excluded=special_tokens(settings.source.config()),
+    )
+
+
+def of_row(config: Any) -> dict[str, Any]:
+    """Return what is known of a model whose family has a row; ``head_dim`` is the size of queries and keys."""
+    sizes = (getattr(config, name, None) for name in ("qk_head_dim", "head_dim"))  # DeepSeek's head_dim is a part
+    head_dim = next(filter(None, sizes), None) or config.hidden_size // config.num_attention_heads
+    return {"head_dim": head_dim, "position": family_of(config).position_of(config)}

@@ -1,4 +1,4 @@
-"""Models and tokenizers: of files on this machine or the hub, or in memory.
+"""Models and tokenizers in files, on this machine or on the hub.
 
 A model is what its files say, or it is refused: no pickle, and no remote code unless asked for; weights that are
 missing, unknown, or of another shape are named, and what cannot be read is said in one line.
@@ -9,9 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stderr
-from dataclasses import dataclass
+from contextlib import nullcontext, redirect_stderr
 from functools import cached_property
 from io import StringIO
 from pathlib import Path
@@ -19,7 +17,6 @@ from typing import Any
 
 import huggingface_hub.utils.logging as hub_logging
 import torch
-from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer, GgufConfig
 from transformers.utils import logging
 from transformers.utils.hub import cached_file, extract_commit_hash
@@ -28,9 +25,9 @@ from posbias import errors
 from posbias.files import digest
 from posbias.models.families import causal_class, check_family, longest_of, row_of, text_config
 from posbias.models.gguf_file import check_size, find_gguf, quantisation_of, read_gguf
-from posbias.models.opening import Vocabulary
+from posbias.models.loaded import Loaded
 from posbias.models.weights import check_weights, check_weights_fit
-from posbias.settings import ATTENTION, DEFAULT, Opening, as_text, quantities_of
+from posbias.settings import ATTENTION, Opening
 from posbias.settings import DTYPES as DTYPE_NAMES
 from posbias.shipped import model_folder
 
@@ -51,16 +48,13 @@ NO_SHAPE = (
 )  # fmt: skip
 """Fields of a configuration that do not change what it describes: left out of its digest."""
 
-WRAPPERS = ("_orig_mod", "module")
-"""What torch.compile, and what data-parallel training call the model that they wrap."""
 
+class Source(Opening, Loaded):
+    """Say which model in files is wanted and what it is allowed to do; what was read of it stays here."""
 
-class Source(Opening):
-    """Which model is wanted and what it is allowed to do: its configuration, tokenizer and weights, when asked for."""
-
-    def config(self) -> Any:
-        """Return the configuration, of a supported family and with numbers of which a model is made."""
-        self._gguf  # noqa: B018 - raises for a file that is torn, or of an architecture that is not converted
+    def read_config(self) -> Any:
+        """Read the configuration, of a supported family and with numbers of which a model is made."""
+        self.about()  # raises for a GGUF file that is torn, or of an architecture that is not converted
         return _decoder(f"model {self.model}", self._from("model", AutoConfig, self.model))
 
     def name(self) -> str:
@@ -69,6 +63,10 @@ class Source(Opening):
 
     def version(self) -> str:
         """Return a digest of the model's files, or its commit on the hub; and of a tokenizer from elsewhere."""
+        return self._version
+
+    @cached_property
+    def _version(self) -> str:
         own = _version("model", self.model, self.revision)
         if self.tokenizer is None or self.tokenizer == self.model:
             return own
@@ -83,14 +81,9 @@ class Source(Opening):
         """Return the directory or id of the tokenizer, None where there is none."""
         return self.tokenizer or self.model
 
-    def load_tokenizer(self) -> Any:
-        """Return the tokenizer; where there is none, the vocabulary, of which random tokens can be drawn.
-
-        transformers would make an empty one of a directory without its files.
-        """
-        name = self.find_tokenizer()
-        if name is None:
-            return Vocabulary(int(self.config().vocab_size))
+    def read_tokenizer(self) -> Any:
+        """Read the tokenizer; transformers would make an empty one of a directory without its files."""
+        name = self.find_tokenizer() or ""
         path = _directory("tokenizer", name)
         if path is not None and not find_gguf(name) and not any((path / x).is_file() for x in TOKENIZER_FILES):
             raise errors.invalid(f"tokenizer {name}", f"a directory with one of {', '.join(TOKENIZER_FILES)}", "none")
@@ -99,8 +92,8 @@ class Source(Opening):
             raise errors.invalid(f"tokenizer {name}", "one with tokens that are not special", "none of them")
         return tokenizer
 
-    def load_model(self, dtype: torch.dtype, device: str, device_map: str | None, attention: str = "eager") -> Any:
-        """Return the model, on one device or spread by ``device_map``."""
+    def read_model(self, dtype: torch.dtype, device: str, device_map: str | None, attention: str) -> Any:
+        """Read the weights, on one device or spread by ``device_map``."""
         where, config = f"model {self.model}", self.config()
         check_attention(config, attention)
         if device_map is None and getattr(config, "quantization_config", None) is None:
@@ -152,130 +145,10 @@ class Source(Opening):
             raise errors.invalid(f"{what} {name}", expected, said) from None
 
 
-@dataclass(frozen=True, eq=False)
-class InMemory(Source):
-    """Hold a model in memory, and its tokenizer: an object, a directory or an id; without one, random tokens."""
-
-    network: Any = None
-    tokenizer: Any = None
-
-    def __post_init__(self) -> None:
-        """Unwrap the model, and refuse one that cannot be measured."""
-        network, given = self.network, type(self.network).__name__
-        for name in WRAPPERS:
-            if name == "_orig_mod" or not hasattr(network, "config"):
-                network = getattr(network, name, network)
-        if hasattr(network, "peft_config"):
-            if any(one.is_prompt_learning for one in network.peft_config.values()):
-                raise errors.invalid("model", "adapters that change weights, not ones that add tokens", given)
-            network = network.get_base_model()
-        if not hasattr(network, "get_output_embeddings") or network.get_output_embeddings() is None:
-            raise errors.invalid("model", "a causal language model of transformers", given)
-        object.__setattr__(self, "network", network)
-        self.dtype()
-
-    def config(self) -> Any:
-        """Return the configuration, of a causal language model."""
-        check_family(self.network.config.to_dict(), row=False)
-        check_shape("model", self.network.config)
-        return self.network.config
-
-    def name(self) -> str:
-        """Return what the model is called in results."""
-        name = self.network.name_or_path
-        return f"{last_part(name) if name else type(self.network).__name__} (in memory)"
-
-    def version(self) -> str:
-        """Return a digest of the configuration and of every parameter and buffer, in its own format."""
-        found = config_digest(self.network.config)
-        for name, x in sorted(self.network.state_dict().items()):
-            for part in _plain(x):
-                found.update(f"{name} {part.dtype} {tuple(part.shape)}\n".encode())
-                found.update(part.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-        return f"memory-{found.hexdigest()[:16]}"
-
-    def find_tokenizer(self) -> str | None:
-        """Return the directory or id of the tokenizer, the name of one in memory, or None."""
-        if self.tokenizer is None or isinstance(self.tokenizer, str):
-            return self.tokenizer
-        return getattr(self.tokenizer, "name_or_path", "") or type(self.tokenizer).__name__
-
-    def load_tokenizer(self) -> Any:
-        """Return the tokenizer that is in memory, else as of any other model."""
-        in_memory = self.tokenizer is not None and not isinstance(self.tokenizer, str)
-        return self.tokenizer if in_memory else super().load_tokenizer()
-
-    def load_model(self, dtype: torch.dtype, device: str, device_map: str | None, attention: str = "eager") -> Any:
-        """Return the model itself, which computes attention in the way that is asked for until it is given back."""
-        check_attention(self.config(), attention)
-        own = self.network.config._attn_implementation
-        if own != attention:
-            self.network.set_attn_implementation(attention)
-        if self.network.config._attn_implementation != attention:
-            raise errors.invalid("attention", f"{own}, which the model was made with", attention)
-        return self.network
-
-    def dtype(self) -> str:
-        """Return the name of the model's number format, or raise ValueError if it is none of those that are known."""
-        name = str(self.network.dtype).removeprefix("torch.")
-        if name not in DTYPES:
-            raise errors.invalid("model", f"numbers in {', '.join(DTYPES)}", name)
-        return name
-
-    def settings(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """Return settings with the model's own number format and device, or raise ValueError for what it cannot have.
-
-        The law of untrained networks is read from weights, which adapters that are not merged change only as they work.
-        """
-        if any(hasattr(one, "base_layer") and not getattr(one, "merged", False) for one in self.network.modules()):
-            if asked.get("quantities") is None:
-                asked = {**asked, "quantities": [name for name in DEFAULT if name != "branches"]}
-            elif "branches" in quantities_of(asked["quantities"]):
-                raise errors.invalid("quantities", "none of branches beside adapters: merge them first", "branches")
-        device = self.network.device
-        for name, own in (("dtype", self.dtype()), ("device", str(device)), ("device_map", None)):
-            given = as_text(asked.get(name))
-            if given is not None and given not in (own, device.type if name == "device" else own):
-                raise errors.invalid(name, f"{own or 'none'}, as the model in memory has it", given)
-        return {**asked, "dtype": self.dtype(), "device": str(device)}
-
-
 def config_digest(config: Any) -> Any:
     """Return a digest of what a configuration says of a network, to which more can be added."""
     fields = {name: x for name, x in config.to_diff_dict().items() if name not in NO_SHAPE}
     return hashlib.sha256(json.dumps(fields, sort_keys=True, default=str).encode())
-
-
-def _plain(x: Any) -> Iterator[Tensor]:
-    """Yield the plain tensors that a parameter is made of: several, where it is quantised."""
-    if not isinstance(x, Tensor):
-        return
-    if hasattr(x, "__tensor_flatten__"):
-        for name in x.__tensor_flatten__()[0]:
-            yield from _plain(getattr(x, name))
-    else:
-        yield x
-
-
-@contextmanager
-def lent(source: Source) -> Iterator[None]:
-    """Give a model in memory back as it was: its mode, what is differentiated, and how attention is computed."""
-    if not isinstance(source, InMemory):
-        yield
-        return
-    network = source.network
-    training = [module for module in network.modules() if module.training]
-    learned = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    attention = source.network.config._attn_implementation
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
-        for parameter in learned:
-            parameter.requires_grad_(True)
-        if source.network.config._attn_implementation != attention:
-            source.network.set_attn_implementation(attention)
 
 
 def _directory(what: str, name: str) -> Path | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from posbias import errors
 from posbias.measure.corpus import Prompts
 from posbias.measure.instrument import Instrument
-from posbias.measure.session import Session
+from posbias.measure.session import Session, cut_prompts
 from posbias.models.attention import Reading
 from posbias.models.families import output_projection, window
 from posbias.models.hooks import given, hooked, returned
@@ -262,9 +262,9 @@ def _conditions(study: Session, *, interventions: bool, all_of_them: bool) -> di
     text, instrument = study.prompts, study.instrument
     conditions: dict[str, Condition] = {"text": (text, nullcontext)}
     if interventions:
-        conditions[BARE] = study.with_prompts(special_tokens=False).prompts, nullcontext
+        conditions[BARE] = cut_prompts(replace(study.settings, special_tokens=False)), nullcontext
     if interventions and all_of_them:
-        conditions["random"] = study.with_prompts(rule="random").prompts, nullcontext
+        conditions["random"] = cut_prompts(replace(study.settings, rule="random")), nullcontext
         for by in ("identity", "scrambled"):
             conditions[by] = text, lambda by=by: replaced_rope(instrument, by)  # type: ignore[misc]
         for which in ("first", "all"):
@@ -304,8 +304,8 @@ def measure_start(*settings: Settings) -> xr.Dataset:
     for one in settings:
         study = Session(one)
         for label, special in (("start", True), (BARE, False)):
-            prompts = study.with_prompts(special_tokens=special).prompts
-            if special and np.array_equal(prompts.ids, study.with_prompts(special_tokens=False).prompts.ids):
+            prompts = cut_prompts(replace(one, special_tokens=special))
+            if special and np.array_equal(prompts.ids, cut_prompts(replace(one, special_tokens=False)).ids):
                 continue
             found[f"{_short(one)} {label}"] = _start(study.instrument, prompts.ids)
     data = xr.concat(list(found.values()), "reading", join="outer").assign_coords(reading=list(found))
@@ -356,7 +356,7 @@ def measure_control(settings: Settings) -> xr.Dataset:
     basis = position_basis(sample_pairs(settings.length, PER_STRATUM))
     found = []
     for seed in range(DRAWS):
-        ids = study.with_prompts(seed=seed).prompts.ids
+        ids = cut_prompts(replace(settings, seed=seed)).ids
         found.append(leakage(basis.both, read_pairs(instrument, ids, basis.pairs).logits[:, 0]))
     return xr.Dataset(
         {

@@ -97,8 +97,7 @@ def measure_shares(settings: Settings, init: str = "") -> xr.Dataset:
             return measure_shares(replace(settings, source=twin))
     quantities = ("mixing", "influence", "kernels", "branches", "contributions")
     session = Session(replace(settings, quantities=quantities, attention="eager"))
-    session.check()
-    results, instrument = measure(session), session.instrument
+    results, instrument = measure(session.settings, session.prompts), session.instrument
     (N, n), T = session.ids.shape, instrument.T
     products = np.zeros((len(RULES), N, n), dtype=np.float32)
     cosines = np.zeros(T)

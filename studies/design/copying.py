@@ -5,7 +5,7 @@ A prompt is a text, then a stretch from somewhere in it: a cue, and the segment 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -89,18 +89,17 @@ def measure_copies(settings: Settings) -> xr.Dataset:
 
     A rank correlation's interval resamples documents, and for measured influence the profile's prompts with them.
     """
-    session = Session(settings)
     prompts = copy_prompts(settings, settings.prompts)
     order = np.argsort(prompts.places, kind="stable")
     subset = np.sort(order[evenly(min(PROFILED, len(order)), len(order))])
     asked = prompts.ids[:, : prompts.ids.shape[1] - SEGMENT + 1]
     quantities = ("mixing", "influence", "kernels", "content")
-    session = session.with_prompts(prompts=len(subset), length=asked.shape[1], quantities=quantities)
-    session.prompts = Prompts(asked[subset], prompts.units[subset])
+    profiling = replace(settings, prompts=len(subset), length=asked.shape[1], quantities=quantities)
+    session = Session(profiling, Prompts(asked[subset], prompts.units[subset]))
     step, N = settings.batch_size, len(prompts.ids)
     rows = (slice(k, min(k + step, N)) for k in range(0, N, step))
     gain = torch.cat([prompts.gains(session.instrument, row) for row in rows]).numpy()
-    profiled = measure(session)
+    profiled = measure(profiling, session.prompts)
     edges = np.linspace(0, len(prompts.starts), GROUPS + 1).round().astype(np.int64)
     inside = np.eye(GROUPS)[np.searchsorted(edges, prompts.places, side="right") - 1]
     weights = resample_weights(prompts.units, RESAMPLES)

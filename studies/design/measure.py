@@ -72,7 +72,7 @@ def measure_designed(settings: Settings) -> xr.Dataset:
     losses = np.concatenate([place_losses(study.instrument.model, ids) for _, ids in study.batches()])
     kept = (("prompt", "place"), shave(losses.astype(np.float32)), {"long_name": "mean loss by place, nats a token"})
     documents = ("prompt", study.prompts.origins.astype(np.int32), {"long_name": "where each prompt is from"})
-    return summarise(measure(study)).assign(loss_places=kept, document=documents)[list(KEPT)]
+    return summarise(measure(study.settings, study.prompts)).assign(loss_places=kept, document=documents)[list(KEPT)]
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from posbias.comparison.resampling import resample_weights
 from posbias.design import Description
 from posbias.measure.corpus import document_units
 from posbias.measure.instrument import Instrument
-from posbias.measure.session import Session
+from posbias.measure.session import Session, cut_prompts
 from posbias.models.attention import Reading
 from posbias.models.families import family_of
 from posbias.models.hooks import After, Before, given, hooked, returned
@@ -270,7 +270,7 @@ def prompts_aside(study: Session, prompts: int, length: int) -> Int[Tensor, "N n
     own, dataset = study.prompts.origins, str(study.provenance()["dataset"])
     total = len(own) + prompts
     while True:
-        more = study.with_prompts(prompts=total, length=length).prompts
+        more = cut_prompts(replace(study.settings, prompts=total, length=length))
         if study.settings.rule == "random":
             return torch.from_numpy(more.ids[len(own) :])
         units = document_units(np.concatenate([own, more.origins]), dataset)
@@ -317,7 +317,6 @@ def measure_remedies(settings: Settings, names: Sequence[str] = KNOWN, score: Sc
     in :data:`VARIABLES`; resamples are of the documents' modules, the same in all conditions.
     """
     study = Session(settings)
-    study.check()
     few = prompts_aside(study, SEARCH_PROMPTS, min(settings.length, SEARCH_LENGTH))
     calibration = prompts_aside(study, CALIBRATION_PROMPTS, settings.length)
     remedies = Remedies(study.instrument, calibration, settings.batch_size, names)

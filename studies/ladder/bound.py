@@ -28,7 +28,6 @@ def measure_bound(settings: Settings) -> xr.Dataset:
     the gradient above the last layer, so that it does not matter what is differentiated.
     """
     session = Session(settings)
-    session.check()
     instrument = session.instrument
     kept: dict[str, list[np.ndarray]] = {"bound_prompts": [], "fixed_prompts": [], "exact_prompts": []}
     for _, ids in session.batches():

@@ -143,7 +143,7 @@ def measure_rotary(settings: Settings) -> xr.Dataset:
         attention[reading.layer] += reading.probabilities.sum(0).cpu().numpy()
 
     logits = read_rotary_means(instrument, ids, settings.batch_size, observe=observe).logits(n)
-    kept = measure(study)
+    kept = measure(settings, study.prompts)
     A, masks = attention / attention.sum(-1, keepdims=True), layer_masks(kept)
     heads = {
         "uniform": [distance_kernels(0 * z, mask) for z, mask in zip(logits, masks, strict=True)],

@@ -41,7 +41,6 @@ def measure_rungs(settings: Settings, init: str = "", more: bool = False, pairin
         with untrained_twin(settings.source, init) as twin:
             return measure_rungs(replace(settings, source=twin), more=more, pairings=pairings)
     session = Session(settings)
-    session.check()
     instrument, (N, n) = session.instrument, session.ids.shape
     given = {}
     if more:
@@ -107,7 +106,6 @@ def _beside_own(
 ) -> xr.Dataset:
     """Measure influence by mean attention, and the same with layers that are changed."""
     session = Session(settings)
-    session.check()
     instrument, (N, n) = session.instrument, session.ids.shape
     found = np.zeros((3, N, n))
     for rows, ids in session.batches():

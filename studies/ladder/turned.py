@@ -35,7 +35,6 @@ def measure_turned(settings: Settings) -> xr.Dataset:
     them turned at random.
     """
     session = Session(settings)
-    session.check()
     instrument, (N, n) = session.instrument, session.ids.shape
     moments = gradient_moments(instrument, (ids for _, ids in session.batches()))
     d = moments.shape[-1]

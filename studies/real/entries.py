@@ -181,7 +181,6 @@ def measure_sinks(settings: Settings) -> xr.Dataset:
 
 def _session(settings: Settings) -> tuple[Session, Any]:
     session = Session(replace(settings, quantities=("mixing", "influence")))
-    session.check()
     return session, session.ids
 
 

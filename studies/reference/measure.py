@@ -35,8 +35,7 @@ GROUPS = 8
 
 def measure_corpus(settings: Settings) -> xr.Dataset:
     """Measure a model, and keep the summary with each prompt's influence, and how alike content logits are."""
-    session = Session(settings)
-    return summarise(measure(session)).assign(measure_similarity(session))
+    return summarise(measure(settings)).assign(measure_similarity(settings))
 
 
 def measure_report(settings: Settings) -> xr.Dataset:
@@ -88,7 +87,7 @@ def measure_seed(settings: Settings) -> xr.Dataset:
         "group_of": (("prompt",), group, "group of each prompt"),
     }
     found = {name: (dims, x, {"long_name": text}) for name, (dims, x, text) in fields.items()}
-    return summarise(measure(study)).assign(found)
+    return summarise(measure(settings, study.prompts)).assign(found)
 
 
 def group_means(study: Session, chosen: np.ndarray) -> tuple[Float[np.ndarray, "T H"], Float[np.ndarray, "T n n"]]:

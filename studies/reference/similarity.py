@@ -12,6 +12,7 @@ from jaxtyping import Float, Num
 
 from posbias.measure.session import Session
 from posbias.models.attention import Reading, blocks
+from posbias.settings import Settings
 
 BINS, BIN_WIDTH = 256, 0.25
 CENTRE = BINS // 2  # the bin of logits around 0
@@ -60,7 +61,7 @@ def count_logits(session: Session) -> Num[np.ndarray, "regions T H bins"]:
     return counts.numpy()
 
 
-def measure_similarity(session: Session) -> dict[str, tuple[tuple[str, str], np.ndarray]]:
+def measure_similarity(settings: Settings) -> dict[str, tuple[tuple[str, str], np.ndarray]]:
     """Return the similarity of each head's content logits by region, to be assigned to a measurement."""
-    found = zip(REGIONS, entropy_similarity(count_logits(session)), strict=True)
+    found = zip(REGIONS, entropy_similarity(count_logits(Session(settings))), strict=True)
     return {f"similarity_{region}": (("layer", "head"), x) for region, x in found}

@@ -1,5 +1,7 @@
 """Hooks are attached in one place, and always taken off again."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from conftest import ROOT
@@ -45,14 +47,14 @@ def test_nothing_is_left_after_an_error(bad):
 
 def test_a_study_opens_its_model_once(monkeypatch):
     loaded = []
-    real = Source.load_model
-    monkeypatch.setattr(Source, "load_model", lambda self, *rest: loaded.append(1) or real(self, *rest))
+    real = Source.read_model
+    monkeypatch.setattr(Source, "read_model", lambda self, *rest: loaded.append(1) or real(self, *rest))
     study = Session(Settings(Source("reference/bloom-8"), Corpus("builtin"), 3, 16, batch_size=2))
     assert [(rows.start, rows.stop, len(ids)) for rows, ids in study.batches()] == [(0, 2, 2), (2, 3, 1)]
     assert not loaded, "prompts need no model"
     instrument = study.instrument
-    other = study.with_prompts(rule="random", prompts=2)
-    assert other.instrument is instrument and other.tokenizer is study.tokenizer and loaded == [1]
+    other = Session(replace(study.settings, rule="random", prompts=2))
+    assert other.instrument.model is instrument.model and other.tokenizer is study.tokenizer and loaded == [1]
     assert other.ids.shape == (2, 16) and study.ids.shape == (3, 16)
     assert other.provenance()["dataset"] == "random tokens" and study.provenance()["dataset"] == "builtin"
     assert other.provenance()["revision"] == study.provenance()["revision"]

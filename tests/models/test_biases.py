@@ -212,7 +212,8 @@ def test_a_measurement_with_a_bias_says_which_and_predicts_with_it(place, name):
     settings = asked(place, name)
     study = Session(settings)
     with divided_logits(study.instrument.model, 1e9):  # no content
-        plain, found = measure(study), measure(study, bias=by_layer(name))
+        how = study.settings, study.prompts
+        plain, found = measure(*how), measure(*how, bias=by_layer(name))
     assert not left(study.instrument.model)
     assert "added_bias" not in plain.attrs and json.loads(found.attrs["added_bias"]) == by_layer(name)
     assert np.array_equal(plain.slopes, found.slopes) and np.array_equal(plain.position_bias, found.position_bias)

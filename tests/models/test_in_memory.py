@@ -9,7 +9,7 @@ from measuring import make, save, text
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 
 import posbias
-from posbias.models.loading import InMemory
+from posbias.models.in_memory import InMemory
 
 ASKED = {"texts": [text(20, seed) for seed in range(3)], "length": 12}
 

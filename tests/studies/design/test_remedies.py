@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
 from posbias.measure.run import measure
-from posbias.measure.session import Session
+from posbias.measure.session import Session, cut_prompts
 from posbias.models.biases import added_biases
 from posbias.models.loading import Source
 from posbias.predict import predict
@@ -96,7 +96,7 @@ def test_prompts_aside_are_from_other_documents(settings):
     modules = np.array(held_out_modules())
     own = set(modules[shipped.prompts.origins])
     aside = prompts_aside(shipped, 6, 32)
-    cut = shipped.with_prompts(prompts=60).prompts
+    cut = cut_prompts(replace(shipped.settings, prompts=60))
     places = [int(np.flatnonzero((cut.ids == row).all(1))[0]) for row in aside.numpy()]
     assert not own & set(modules[cut.origins[places]])
 

@@ -67,4 +67,4 @@ def test_influence_is_summed_over_the_tokens_of_each_passage(measured):
 )
 def test_what_cannot_be_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
-        session(**changes).cut()
+        session(**changes)

@@ -7,7 +7,7 @@ from measuring import make
 from posbias.measure.corpus import Corpus
 from posbias.measure.session import Session
 from posbias.models import attention
-from posbias.models.loading import InMemory
+from posbias.models.in_memory import InMemory
 from posbias.settings import Settings
 from studies.reference.similarity import BIN_WIDTH, bin_centres, count_logits, entropy_similarity, measure_similarity
 
@@ -28,5 +28,5 @@ def test_entries_are_counted_where_numpy_counts_them(name, monkeypatch):
                 z = content[:, h][:, part]
                 assert np.abs(counts[region, t, h] - np.histogram(z[np.isfinite(z)], edges)[0]).sum() <= 4
                 assert counts[region, t, h].sum() == np.isfinite(z).sum()
-    found = measure_similarity(session)["similarity_offdiagonal"][1]
+    found = measure_similarity(session.settings)["similarity_offdiagonal"][1]
     assert found.shape == (3, session.instrument.H) and np.array_equal(found, entropy_similarity(counts[1]))
