@@ -85,7 +85,7 @@ def open_world(source: Any, arm: str | None, seed: int, texts: Sequence[str], si
     """Return what is measured of an arm's model, or of the model as it is."""
     tokenizer = source.load_tokenizer()
     if arm is None:
-        model = source.load_model(torch.float32, "cpu", None, "sdpa")
+        model = source.read_model(torch.float32, "cpu", None, "sdpa")
         return World(model, tokenizer, tuple(texts), "before", source.version(), sizes)
     model, about = load_tuned(source, arm, seed)
     said = hashlib.sha256(repr(sorted(about["settings"].items())).encode()).hexdigest()[:12]

@@ -161,7 +161,7 @@ def make_run(source: Any, tuning: Tuning, text: str = "") -> tuple[trainer.Run, 
     """Return what is trained, and the model with its adapter; ``text`` is that of the arm ``text``."""
     tokenizer = source.load_tokenizer()
     stream = text_ids(tokenizer, text, tuning) if tuning.arm == "text" else None
-    adapted, weights = adapt(source.load_model(torch.float32, "cpu", None, "sdpa"), tuning)
+    adapted, weights = adapt(source.read_model(torch.float32, "cpu", None, "sdpa"), tuning)
 
     def one_loss(number: int) -> Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=tuning.autocast):
@@ -234,7 +234,7 @@ def load_tuned(source: Any, arm: str, seed: int) -> tuple[Any, dict[str, Any]]:
     if kept.get("model") != source.version():
         raise errors.invalid(f"{path}: model", source.version(), kept.get("model"))
     tuning = Tuning(arm, seed, int(kept["steps"]), rank=int(kept["rank"]), alpha=int(kept["alpha"]))
-    adapted, weights = adapt(source.load_model(torch.float32, "cpu", None, "sdpa"), tuning)
+    adapted, weights = adapt(source.read_model(torch.float32, "cpu", None, "sdpa"), tuning)
     losses = torch.full((tuning.steps,), torch.nan, dtype=torch.float64)
     tests = torch.full((min(TESTS, tuning.steps), 2, PLACES), torch.nan, dtype=torch.float64)
     seconds = torch.zeros(1, dtype=torch.float64)

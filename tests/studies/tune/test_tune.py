@@ -64,7 +64,7 @@ def test_the_answer_stands_where_the_arm_asks_for_it(arm):
 
 def test_questions_in_one_row_are_read_as_apart(folder):
     source = Source(str(folder))
-    model, tokenizer = source.load_model(torch.float32, "cpu", None, "sdpa"), source.load_tokenizer()
+    model, tokenizer = source.read_model(torch.float32, "cpu", None, "sdpa"), source.load_tokenizer()
     prompts = make_prompts(tokenizer, "documents", facts.make_set("every", 0, 1), True, False)
     packed = training.pack(prompts)
     assert packed.ids.shape[1] < 0.7 * sum(len(prompt.ids) for prompt in prompts)
