@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import xarray as xr
 from torch import Tensor
@@ -21,9 +22,9 @@ from posbias import errors
 from posbias.files import whole_file
 from posbias.measure.branches import no_branches, read_branches
 from posbias.measure.corpus import Prompts
-from posbias.measure.positions import read_positions
+from posbias.measure.positions import Positions, read_positions
 from posbias.measure.progress import progress as told
-from posbias.measure.results import make_results
+from posbias.measure.results import Variables, make_results
 from posbias.measure.session import Session, check_settings
 from posbias.measure.traces import Traces
 from posbias.models.biases import added_biases, description_text, fitting_biases
@@ -67,23 +68,31 @@ def measure(
             bar.update()
         positions = None if session.family is None else read_positions(instrument, settings.length)
         with nullcontext() if added is None else added_biases(instrument.model, added):
-            try:
-                traces = Traces(session)
-                sizes = [len(ids) for _, ids in traces.batches]
-                kept.go_on("measuring", sizes, traces.read_batch, traces.state, progress)
-                arrays = traces.arrays(positions, progress)
-                provenance |= {f"no_{name}": why for name, why in traces.lacking.items()}
-            except ValueError:  # of numbers from which nothing goes on
-                kept.remove()
-                raise
-            if "branches" in settings.quantities:
-                if (why := no_branches(instrument)) is not None:
-                    provenance["no_branches"] = why
-                elif session.matrices:
-                    arrays |= vars(read_branches(instrument, session.ids))
+            arrays, lacking, variables = read_prompts(session, positions, kept, progress)
     except (MemoryError, RuntimeError) as error:
         raise out_of_memory() if is_out_of_memory(error) else error from None
-    return make_results(arrays, provenance, traces.variables)
+    return make_results(arrays, provenance | {f"no_{name}": why for name, why in lacking.items()}, variables)
+
+
+def read_prompts(
+    session: Session, positions: Positions | None, kept: Partial, shown: bool
+) -> tuple[dict[str, np.ndarray], dict[str, str], Variables]:
+    """Return the arrays of all prompts, what the model has none of and why, and what more the arrays are called."""
+    traces = Traces(session)
+    sizes = [len(ids) for _, ids in traces.batches]
+    try:
+        kept.go_on("measuring", sizes, traces.read_batch, traces.state, shown)
+        arrays = traces.arrays(positions, shown)
+    except ValueError:  # of numbers from which nothing goes on
+        kept.remove()
+        raise
+    lacking = dict(traces.lacking)
+    if "branches" in session.settings.quantities:
+        if (why := no_branches(session.instrument)) is not None:
+            lacking["branches"] = why
+        elif session.matrices:
+            arrays |= vars(read_branches(session.instrument, session.ids))
+    return arrays, lacking, traces.variables
 
 
 class Partial(NamedTuple):
