@@ -118,7 +118,7 @@ def test_the_distance_to_even_by_hand():
 @pytest.fixture(scope="module")
 def file(studies, tmp_path_factory):
     path = tmp_path_factory.mktemp("file") / "m.nc"
-    write_results(path, measure(studies["llama"]))
+    write_results(path, measure(studies["llama"].settings))
     return path
 
 

@@ -61,7 +61,7 @@ class Small(Untrained):
     12
     """
 
-    def config(self) -> Any:
+    def read_config(self) -> Any:
         """Return the configuration."""
         return SMALL[self.model].config()
 
