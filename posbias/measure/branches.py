@@ -15,11 +15,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from posbias import errors
 from posbias.measure.instrument import Instrument
 from posbias.models.families import Family, output_projection
 from posbias.models.hooks import After, Before, given, hooked, regiven, rereturned, returned
-from posbias.models.weights import is_coded, present
+from posbias.models.norms import denominators, is_norm, multiplier
+from posbias.models.weights import is_coded, output_weight, projection_weight
 
 MOST_PROMPTS = 16
 """Prompts that are read: a mean over positions and prompts needs no more."""
@@ -113,13 +113,13 @@ def _values(family: Family, attention: nn.Module, size: int) -> Float[Tensor, "v
     """Return the map from the attention module's input to its values, ``size`` of them for each head in turn."""
     if family.latent is not None:
         norm, into, out_of = map(attention.get_submodule, family.latent)
-        up = _weight(out_of)
+        up = projection_weight(out_of)
         rank = up.shape[-1]
         each = up.view(-1, int(attention.qk_nope_head_dim) + size, rank)[:, -size:]  # type: ignore[arg-type]
-        return (each.reshape(-1, rank) * multiplier(norm, up)) @ _weight(into)[:rank]
+        return (each.reshape(-1, rank) * multiplier(norm, up)) @ projection_weight(into)[:rank]
     values = []
     for k, projection in enumerate(family.projections_of(attention)):
-        weight = _weight(projection)
+        weight = projection_weight(projection)
         values.append(weight[torch.from_numpy(family.columns(attention, k, len(weight)) == "v").to(weight.device)])
     return torch.cat(values)
 
@@ -190,63 +190,3 @@ def _scaling(norms: list[nn.Module], total: Float[Tensor, "n"]) -> list[tuple[nn
             product.clear()
 
     return [(norm, hook) for norm in norms]
-
-
-def output_weight(attention: nn.Module) -> Float[Tensor, "d values"]:
-    """Return W_O of all heads of an attention module in 32 bits."""
-    return _weight(output_projection(attention))
-
-
-def _weight(projection: Any) -> Float[Tensor, "out in"]:
-    """Return a projection's weight in 32 bits, a row for each output."""
-    with present(projection):
-        weight: Tensor = projection.weight.detach().float()
-    return weight.mT if type(projection).__name__ == "Conv1D" else weight
-
-
-def denominators(norm: nn.Module, x: Float[Tensor, "... D"]) -> Float[Tensor, "... 1"]:
-    """Return what a norm divides by: √(variance over the features + ε), with RMSNorm √(mean square + ε).
-
-    >>> float(denominators(nn.LayerNorm(2, eps=0.0), torch.tensor([1.0, 5.0])))
-    2.0
-    """
-    fixed = 1e-5 if type(norm).__name__ == "OlmoLayerNorm" else None  # which has it in its forward pass
-    eps: Any = getattr(norm, "variance_epsilon", getattr(norm, "eps", fixed))
-    if eps is None or not is_norm(norm):
-        raise errors.invalid("norm", "LayerNorm or RMSNorm", type(norm).__name__)
-    return (size_over_features(x, centres(norm)).square() + eps).sqrt()[..., None]
-
-
-def is_norm(module: nn.Module) -> bool:
-    """Tell whether a module is LayerNorm or an RMSNorm."""
-    return centres(module) or "RMSNorm" in type(module).__name__
-
-
-def centres(norm: nn.Module) -> bool:
-    """Tell whether a norm takes the mean over the features away, as LayerNorm does and RMSNorm does not.
-
-    Some families have a LayerNorm of their own, named after them.
-    """
-    return isinstance(norm, nn.LayerNorm) or type(norm).__name__.endswith("LayerNorm")
-
-
-def multiplier(norm: nn.Module, like: Float[Tensor, "... D"]) -> Float[Tensor, "D"]:
-    """Return what a norm multiplies each feature by after its division, seen in what it makes of ±1 in turn.
-
-    Its weights, or 1 plus these, or 1 where it has none; ``like`` gives the width and the device.
-
-    >>> multiplier(nn.LayerNorm(3, elementwise_affine=False), torch.zeros(3)).round(decimals=5).tolist()
-    [1.0, 1.0, 1.0]
-    """
-    x = 1 - 2.0 * (torch.arange(like.shape[-1], device=like.device) % 2)
-    left = x - x.mean() if centres(norm) else x
-    with torch.no_grad():
-        own = x.to(next((w.dtype for w in norm.parameters()), x.dtype))  # ±1 in any format
-        made = norm(own).float() - norm(-own).float()  # a bias goes out
-        return made / 2 * denominators(norm, x) / left
-
-
-def size_over_features(x: Float[Tensor, "... D"], centred: bool) -> Float[Tensor, "..."]:
-    """Return the root mean square over the features, in 32 bits at least; centred, the standard deviation."""
-    x = x.to(torch.promote_types(x.dtype, torch.float32))
-    return (x - x.mean(-1, keepdim=True) if centred else x).square().mean(-1).sqrt()

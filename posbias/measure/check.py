@@ -1,15 +1,15 @@
 """What is checked of a model before it is measured: that the instrument sees what the model does.
 
 A list of comparisons, each by means that do not use what it compares. Measuring raises on the first that fails:
-the logits of a watched pass against those of the model's own attention, what each layer adds to the stream, and the
-gradient against finite differences. Whoever adds a family has these and more printed
-(:mod:`posbias.models.check`).
+the logits of a watched pass against those of the model's own attention, what each layer adds to the stream, the sum of
+the parts that it is made of, and the gradient against finite differences. Whoever adds a family has these and more
+printed (:mod:`posbias.models.check`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from inspect import signature
 from typing import Any, NamedTuple, cast
 
@@ -23,6 +23,7 @@ from posbias.measure.instrument import Instrument, NotFinite
 from posbias.models.attention import computed
 from posbias.models.families import row_of
 from posbias.models.hooks import After, Before, given, hooked, regiven, rereturned, returned
+from posbias.models.mixers import Seen
 from posbias.models.weights import coded_layers, works_on
 
 TOKENS = 256
@@ -37,6 +38,8 @@ LOGITS, SUMS, GRADIENT = 1e-3, 1e-3, 0.05
 """How far off logits may be, of their range; sums, of the stream; derivatives, of their own size."""
 ROUNDED = 50
 """How many times further off logits and sums may be in 16 bits, and where layers round what they are given."""
+QUERIES = 16
+"""Last tokens of the prompt, at most, whose parts are added up."""
 HIDDEN = 0.25
 """Share of a finite difference that is rounding or curvature, from which on it says nothing."""
 TOPK = {torch.topk, Tensor.topk}
@@ -48,12 +51,14 @@ class Comparison(NamedTuple):
 
     what: str
     off: float | None
-    """Infinite where one of them fails; None where rounding hides what there is."""
+    """Infinite where one of them fails; None where nothing can be compared."""
     within: float
     fields: str
     """Fields of the family's row that it depends on."""
     error: ValueError | None = None
     """What is raised in measuring where they do not agree."""
+    why: str = "hidden by rounding"
+    """Why nothing can be compared, where that is so."""
 
     @property
     def holds(self) -> bool:
@@ -61,7 +66,7 @@ class Comparison(NamedTuple):
         return self.off is None or self.off <= self.within
 
     def __str__(self) -> str:
-        off = "hidden by rounding" if self.off is None else f"{self.off:.1e} off"
+        off = f"not comparable: {self.why}" if self.off is None else f"{self.off:.1e} off"
         return f"{self.what}: {off}, {'ok' if self.holds else f'OFF, look at {self.fields}'}"
 
 
@@ -77,8 +82,13 @@ def check_instrument(instrument: Instrument, ids: Int[Tensor, "n"]) -> str:
     for one in every:
         if not one.holds and one.error is not None:
             raise one.error
-    logits, *sums, gradient = (one.off for one in every)
-    numbers = {"logits": logits, "sums": max(sums, default=None), "gradient": gradient}  # type: ignore[type-var]
+    T = instrument.T
+    numbers = {
+        "logits": every[0].off,
+        "sums": max((float(one.off or 0) for one in every[1 : T + 1]), default=None),
+        "parts": max((one.off for one in every[T + 1 : -1] if one.off is not None), default=None),
+        "gradient": every[-1].off,
+    }
     rounded = {name: None if x is None else float(f"{x:.2g}") for name, x in numbers.items()}
     return json.dumps({"bits": bits, "tokens": tokens, **rounded})
 
@@ -87,7 +97,8 @@ def compare_model(instrument: Instrument, ids: Int[Tensor, "1 n"], bits: int) ->
     """Compare an instrument with its model on a prompt: its tokens, fewer by a few, and logits, sums and gradient."""
     made = _FixedChoice(1)
     ids, own = _undecided(instrument, ids, made)
-    sums, gradient, x = sums_apart(instrument, ids), _gradient(instrument, ids), instrument.embeddings(ids)
+    sums, x = sums_apart(instrument, ids), instrument.embeddings(ids)
+    gradient, parts = _gradient(instrument, ids)
     u = _directions(x)
     steps = torch.cat([x, x + STEP * u, x - STEP * u]) if bits == 32 else x
     with torch.no_grad(), _FixedChoice(len(steps), made.experts):
@@ -106,27 +117,88 @@ def compare_model(instrument: Instrument, ids: Int[Tensor, "1 n"], bits: int) ->
     error = errors.invalid("self-check of the logits", expected, f"{apart:.2g} off as {config.model_type} {how}")
     what = "logits of a watched pass, against the model's own"
     found = [Comparison(what, apart, within, "calls, scale, bias", error)]
-    for t, one in enumerate(sums):
-        expected = f"x + a inside the layer, a as the row of {config.model_type} finds it"
-        error = errors.invalid(f"self-check of layer {t}", expected, f"{one:.2g} of x off")
-        what = f"x + a of layer {t}, against what the layer reads next"
-        found.append(Comparison(what, one, factor * SUMS, "output, multiplier, parallel, stream", error))
+    found += _compare_sums(instrument, sums, factor)
+    found += _compare_parts(instrument, parts, factor)
     received = f"{off or 0:.2g} off{f'; weights are codes, in {coded[0]}' if coded else ''}"
     error = errors.invalid("self-check of the gradient", f"finite differences within {GRADIENT:.0%}", received)
     found.append(Comparison("gradient, against finite differences", off, GRADIENT, "blocks", error))
     return ids.shape[1], found
 
 
-def _gradient(instrument: Instrument, ids: Int[Tensor, "1 n"]) -> Float[Tensor, "1 n d"]:
-    """Return the gradient of p by the input embeddings that an instrument takes on a prompt."""
+def _compare_sums(instrument: Instrument, sums: list[float], factor: int) -> Iterator[Comparison]:
+    """Yield for each layer whether it adds a_t to x_t."""
+    name = _name(instrument)
+    for t, one in enumerate(sums):
+        expected = f"x + a inside the layer, a as the row of {name} finds it"
+        error = errors.invalid(f"self-check of layer {t}", expected, f"{one:.2g} of x off")
+        what = f"x + a of layer {t}, against what the layer reads next"
+        yield Comparison(what, one, factor * SUMS, "output, multiplier, parallel, stream", error)
+
+
+def _compare_parts(instrument: Instrument, parts: dict[int, float], factor: int) -> Iterator[Comparison]:
+    """Yield for each layer whether a_t is the sum of its parts and biases."""
+    for t in range(instrument.T):
+        kind = instrument.family.kind_of(instrument.layers[t])
+        what = f"parts and biases of layer {t}, against a"
+        fields = "gate, output, multiplier" if kind == "attention" else f"mixers ({kind})"
+        if t not in parts:
+            yield Comparison(what, None, factor * SUMS, fields, why=str(instrument.mixer(t).lacking()))
+            continue
+        expected = f"parts and biases that add up to a, as {kind} of {_name(instrument)} makes them"
+        error = errors.invalid(f"self-check of the parts of layer {t}", expected, f"{parts[t]:.2g} of a off")
+        yield Comparison(what, parts[t], factor * SUMS, fields, error)
+
+
+def _name(instrument: Instrument) -> str:
+    """Return the architecture's name."""
+    config: Any = instrument.model.config
+    return str(config.model_type)
+
+
+def _gradient(instrument: Instrument, ids: Int[Tensor, "1 n"]) -> tuple[Float[Tensor, "1 n d"], dict[int, float]]:
+    """Return the gradient of p by a prompt's input embeddings, and how far each layer's parts are from what it adds."""
     found: list[Tensor] = []
+    watch = PartsWatch(instrument)
 
     def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
         kwargs["inputs_embeds"].register_hook(found.append)
 
-    with hooked([(instrument.model, enter)]):
-        instrument.measure(ids)
-    return found[0]
+    with hooked([(instrument.model, enter)], watch.hooks()):
+        instrument.measure(ids, watch.observe)
+    return found[0], watch.off
+
+
+class PartsWatch:
+    """Compare what each layer adds to the last tokens of a prompt with its parts and biases, while the layers run."""
+
+    def __init__(self, instrument: Instrument) -> None:
+        self.instrument = instrument
+        self.off: dict[int, float] = {}
+        self.sums: dict[int, Float[Tensor, "q d"]] = {}
+
+    def hooks(self) -> list[tuple[nn.Module, After]]:
+        """Return the hooks that see what layers add."""
+        family = self.instrument.family
+        return [(family.output_of(layer), self._adds(t)) for t, layer in enumerate(self.instrument.layers)]
+
+    def observe(self, seen: Seen) -> None:
+        """Add up a layer's parts and biases, if they can be read."""
+        mixer, n = self.instrument.mixer(seen.layer), seen.shape[-1]
+        if mixer.lacking() is None:
+            made, queries = next(iter(mixer.prompts(seen))), slice(max(0, n - QUERIES), n)
+            self.sums[seen.layer] = made.parts(queries).sum(0) + made.biases(queries)
+
+    def _adds(self, t: int) -> After:
+        times = self.instrument.family.multiplier(self.instrument.layers[t])
+
+        def hook(module: nn.Module, args: Any, output: Any) -> None:
+            if t in self.sums:
+                total = self.sums.pop(t)
+                own = returned(output).detach().flatten(0, -2)[-len(total) :].float() * times
+                size = own.norm().clamp_min(torch.finfo(own.dtype).tiny)
+                self.off[t] = float((total - own).norm() / size)
+
+        return hook
 
 
 def derivatives_apart(

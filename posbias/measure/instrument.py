@@ -9,7 +9,7 @@ once more, one at a time, so that autograd holds one layer, whatever the depth; 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,9 +19,11 @@ from torch import Tensor, nn
 
 from posbias import errors
 from posbias.measure import ladder
+from posbias.measure.walk import Walk
 from posbias.models.attention import NAMES, Reading
 from posbias.models.families import Family, family_of, text_config
-from posbias.models.hooks import After, Before, given, hooked, regiven, rereturned, returned
+from posbias.models.hooks import After, Before, given, hooked, returned
+from posbias.models.mixers import Given, Mixer, mixer_of
 from posbias.models.watch import watched
 from posbias.models.weights import works_on
 
@@ -43,8 +45,9 @@ class BatchReading:
 Value = Callable[[Float[Tensor, "B v"]], Float[Tensor, "B"]]
 """Takes the next token's logits and returns what influence is a derivative of."""
 
-Observer = Callable[[Reading], object]
-"""Takes what one layer's attention was given and made of it; valid until the layer ends."""
+Observer = Callable[[Any], object]
+"""Takes what was seen of one layer's mixing of tokens, valid until the layer ends: a
+:class:`~posbias.models.attention.Reading` of attention, a :class:`~posbias.models.mixers.Given` of others."""
 
 
 def likeliest(logits: Float[Tensor, "B v"]) -> Float[Tensor, "B"]:
@@ -71,7 +74,10 @@ class Instrument:
         self.is_fused = config._attn_implementation == "sdpa"  # then no layer's weights are ever whole
         self.model = model.eval().requires_grad_(False)
         self.layers = self.family.layers(model)
-        self.attentions = [self.family.attention_of(layer) for layer in self.layers]
+        kinds = [self.family.kind_of(layer) for layer in self.layers]
+        pairs = zip(self.layers, kinds, strict=True)
+        self.attentions = [self.family.attention_of(x) for x, kind in pairs if kind == "attention"]
+        self.others = [kind for kind in dict.fromkeys(kinds) if kind != "attention"]
         self.causal = True  # what masks are checked for; an intervention may take it back
 
     @property
@@ -83,6 +89,19 @@ class Instrument:
     def H(self) -> int:
         """Number of attention (query) heads."""
         return int(text_config(self.model.config).num_attention_heads)
+
+    @property
+    def no_attention(self) -> str | None:
+        """Why attention matrices say little of a model, whose layers do not all attend; None if they do."""
+        if not self.others:
+            return None
+        names = " and ".join(kind.replace("_", " ") for kind in self.others)
+        layers = self.T - len(self.attentions)
+        return f"layers without attention ({names} in {layers} of {self.T})"
+
+    def mixer(self, t: int) -> Mixer:
+        """Return what mixes the tokens in layer ``t``."""
+        return mixer_of(self.family, self.layers[t])
 
     def devices(self) -> list[torch.device]:
         """Return the device on which each layer works."""
@@ -103,7 +122,7 @@ class Instrument:
         those of the last ``keep`` positions, (B, keep, v).
         """
         x = self.embeddings(ids).requires_grad_(True)
-        walk = _Walk(self.layers)
+        walk = Walk(self.layers)
         watch = _Watch(self, None)
         with torch.enable_grad(), watch.hooked(), walk.kept():
             logits = self.model(inputs_embeds=x, use_cache=False, logits_to_keep=keep).logits
@@ -173,6 +192,12 @@ class Instrument:
         return logits
 
 
+def lacking_parts(instrument: Instrument) -> str | None:
+    """Return why what a model's layers add cannot be read as a sum of parts, None if it can."""
+    every = (instrument.mixer(t).lacking() for t in range(instrument.T))
+    return next((why for why in every if why is not None), None)
+
+
 class _Watch:
     """Watch one forward pass: hooks for x_t and a_t, and a function that computes attention and shows it."""
 
@@ -186,6 +211,7 @@ class _Watch:
         self.rungs: ladder.Rungs | None = None  # what layers are to be made simpler for, on the way back
         self.replaced: str | None = None  # the rung for which attention is being replaced
         self.fixed = False  # whether gradients through the attention weights are dropped
+        self.gate: Tensor | None = None  # what the attention at work multiplies its averages by
 
     @contextmanager
     def hooked(self) -> Iterator[None]:
@@ -193,12 +219,16 @@ class _Watch:
         family, layers = self.instrument.family, self.instrument.layers
         before: list[tuple[nn.Module, Before]] = []
         after: list[tuple[nn.Module, After]] = []
-        for layer in layers:
+        for t, layer in enumerate(layers):
             stream = family.stream_of(layer)
             if stream is None:
                 before.append((layer, lambda module, args, kwargs: self._entered(given(args, kwargs))))
             else:
                 after.append((stream, lambda module, args, out: self._entered(returned(out))))
+            if family.kind_of(layer) != "attention":
+                before.append((family.mixer_of(layer), self._mixes(t)))
+            elif family.gate is not None:
+                before.append((family.attention_of(layer), self._gated))
             if self.mixing is None:
                 after.append((family.output_of(layer), self._attention_out(family.multiplier(layer))))
         with hooked(before, after), watched(self.instrument.model, family, self._attend):
@@ -237,12 +267,32 @@ class _Watch:
         if self.rungs is not None:
             for x in (reading.query, reading.key) if reading.weights is None else (reading.weights,):
                 x.register_hook(lambda grad: torch.zeros_like(grad) if self.fixed else grad)
+        self._shown(replace(reading.detached(), gate=self.gate))
+        return reading.averages()
+
+    def _shown(self, seen: Reading | Given) -> None:
+        """Show what was seen of a layer, with λ and the stream."""
         if self.observe is not None:
-            mixing = None if self.mixing is None else self.mixing[reading.layer]
+            mixing = None if self.mixing is None else self.mixing[seen.layer]
             with torch.no_grad():
                 stream = None if self.stream is None else self.stream.detach()
-                self.observe(replace(reading.detached(), mixing=mixing, stream=stream))
-        return reading.averages()
+                self.observe(replace(seen, mixing=mixing, stream=stream))
+
+    def _mixes(self, t: int) -> Before:
+        """Return a hook that notes that a layer without attention was seen, and what its mixer is given."""
+
+        def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
+            self.seen.append(t)
+            self._shown(Given(t, given(args, kwargs).detach()))
+
+        return hook
+
+    def _gated(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        """Keep what the attention module at work multiplies its averages by."""
+        gate = self.instrument.family.gate
+        if gate is not None and self.observe is not None:
+            with torch.no_grad():
+                self.gate = gate(module, given(args, kwargs))
 
     def _weights(self, reading: Reading) -> ladder.Weights:
         """Return the weights that stand for a layer's own on the rung."""
@@ -265,50 +315,8 @@ class _Watch:
         return hook
 
 
-class _Walk:
-    """What a pass back through the layers, one at a time, has to know: what each layer was given.
-
-    Every layer is given a tensor that knows nothing of where it comes from, so that on the way forward no layer is
-    recorded. ``entered`` is what the first layer is given, ``above`` what the last one gives.
-    """
-
-    def __init__(self, layers: list[nn.Module]) -> None:
-        self.layers = layers
-        self.arguments: list[tuple[Any, Any]] = []
-        self.entered: Tensor
-        self.above: Tensor
-
-    def kept(self) -> AbstractContextManager[None]:
-        """Attach the hooks of the way forward."""
-        return hooked([(layer, self._enter) for layer in self.layers], [(self.layers[-1], self._end)])
-
-    def back(self, t: int, g: Float[Tensor, "B n d"]) -> Float[Tensor, "B n d"]:
-        """Return the gradient by what layer ``t`` was given, from that by what it gave; the layer runs once more."""
-        x, y = self.run(t)
-        self.arguments.pop()
-        (g,) = torch.autograd.grad(y, x, g.to(y.device))
-        return g
-
-    def run(self, t: int) -> tuple[Float[Tensor, "B n d"], Float[Tensor, "B n d"]]:
-        """Return what layer ``t`` was given, to be differentiated by, and what it gives; the layer runs once more."""
-        args, kwargs = self.arguments[t]
-        x = given(args, kwargs).requires_grad_(True)
-        return x, returned(self.layers[t](*args, **kwargs))
-
-    def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
-        x = given(args, kwargs)
-        if not self.arguments:
-            self.entered = x
-        self.arguments.append(regiven(args, kwargs, x.detach()))
-        return self.arguments[-1]
-
-    def _end(self, module: nn.Module, args: Any, output: Any) -> Any:
-        self.above = returned(output).detach().requires_grad_(True)
-        return rereturned(output, self.above)
-
-
 def _climb(
-    climb: ladder.Climb, walk: _Walk, watch: _Watch, t: int, g: Float[Tensor, "B n d"]
+    climb: ladder.Climb, walk: Walk, watch: _Watch, t: int, g: Float[Tensor, "B n d"]
 ) -> Float[Tensor, "B n d"]:
     """Do as ``walk.back``, and take the gradients of all rungs through layer ``t`` as well."""
     climb.turn(t + 1)

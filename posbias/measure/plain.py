@@ -27,7 +27,7 @@ class PlainInstrument(Instrument):
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model.eval().requires_grad_(False)
-        self.layers, self.attentions = [], []
+        self.layers, self.attentions, self.others = [], [], []
         known = signature(model.forward).parameters
         self.options = {name: x for name, x in (("use_cache", False), ("logits_to_keep", 1)) if name in known}
         try:

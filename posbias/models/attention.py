@@ -62,6 +62,8 @@ class Reading:
     """λ of each prompt in this layer, Frobenius norms; None in a forward pass alone."""
     stream: Float[Tensor, "B n d"] | None = None
     """x_t, what attention's output is added to; None in a forward pass alone."""
+    gate: Float[Tensor, "B n channels"] | None = None
+    """What the heads' averages, one head after another, are multiplied by; None where there is no gate."""
 
     @property
     def shape(self) -> tuple[int, int, int]:

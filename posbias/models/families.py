@@ -8,7 +8,7 @@ but where transformers is asked about an architecture without a row.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -67,9 +67,26 @@ class Family:
     """Where values are made of a short vector that is normed: paths from the attention module to that norm, to what
     makes the vector, and to what makes of it each head's key, without its rotated part, and value in turn."""
 
+    gate: Callable[[Any, Tensor], Tensor] | None = None
+    """What the heads' averages are multiplied by before the output projection, one head after another: a function of
+    the attention module and of what it is given."""
+    mixers: Mapping[str, str] = field(default_factory=dict)
+    """Where some layers have no attention: path from a layer to the module that mixes tokens in its place → kind, a
+    file of :mod:`posbias.models.mixers`."""
+
     def layers(self, model: nn.Module) -> list[nn.Module]:
         """Return the layers of ``model``, first layer first."""
         return list(model.get_submodule(self.blocks))  # type: ignore[call-overload]
+
+    def kind_of(self, layer: nn.Module) -> str:
+        """Return what kind of mixer a layer has: ``attention``, or another that the row names."""
+        there = dict(layer.named_modules(remove_duplicate=False))
+        return next((kind for path, kind in self.mixers.items() if path in there), "attention")
+
+    def mixer_of(self, layer: nn.Module) -> nn.Module:
+        """Return the module that mixes the tokens of ``layer``, the attention module where it has one."""
+        there = dict(layer.named_modules(remove_duplicate=False))
+        return next((there[path] for path in self.mixers if path in there), None) or self.attention_of(layer)
 
     def attention_of(self, layer: nn.Module) -> nn.Module:
         """Return the attention module of ``layer``."""
@@ -77,7 +94,8 @@ class Family:
 
     def output_of(self, layer: nn.Module) -> nn.Module:
         """Return the module of ``layer`` whose output is a_t."""
-        return layer.get_submodule(self.output)
+        attends = self.kind_of(layer) == "attention"
+        return layer.get_submodule(self.output) if attends else self.mixer_of(layer)
 
     def stream_of(self, layer: nn.Module) -> nn.Module | None:
         """Return the module of ``layer`` whose output is x_t, None if x_t is the layer's input."""

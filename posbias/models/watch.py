@@ -30,7 +30,8 @@ PRODUCTS = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bm
 def watched(model: nn.Module, family: Family, attend: Attend) -> Iterator[None]:
     """Have ``attend`` compute a model's attention until the block ends, however it ends."""
     config: Any = text_config(model.config)
-    layers = {family.attention_of(layer): t for t, layer in enumerate(family.layers(model))}
+    every = enumerate(family.layers(model))
+    layers = {family.attention_of(layer): t for t, layer in every if family.kind_of(layer) == "attention"}
     if family.calls == "interface":
         with handed(config, layers, attend):
             yield

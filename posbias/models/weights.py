@@ -16,10 +16,11 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from posbias import errors
-from posbias.models.families import causal_class
+from posbias.models.families import causal_class, output_projection
 
 _BUFFERS = re.compile(r"(^|\.)((attn|attention|self_attn)\.(masked_)?bias|inv_freq|position_ids|embed_positions)$")
 """Tensors of older checkpoints that are computed today: causal masks, frequencies and positions."""
@@ -157,3 +158,23 @@ def present(module: nn.Module) -> Iterator[None]:
         yield
     finally:
         hook.post_forward(module, None)
+
+
+def output_weight(attention: nn.Module) -> Float[Tensor, "d values"]:
+    """Return W_O of all heads of an attention module in 32 bits."""
+    return projection_weight(output_projection(attention))
+
+
+def projection_weight(projection: Any) -> Float[Tensor, "out in"]:
+    """Return a projection's weight in 32 bits, a row for each output."""
+    with present(projection):
+        weight: Tensor = projection.weight.detach().float()
+    return weight.mT if type(projection).__name__ == "Conv1D" else weight
+
+
+def projection_bias(projection: Any) -> Float[Tensor, "out"]:
+    """Return a projection's bias in 32 bits, zeros where it has none."""
+    with present(projection):
+        if getattr(projection, "bias", None) is not None:
+            return projection.bias.detach().float()  # type: ignore[no-any-return]
+    return torch.zeros_like(projection_weight(projection)[:, 0])

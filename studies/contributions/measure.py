@@ -13,7 +13,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from posbias.comparison.distances import spearman, unit
-from posbias.measure.branches import output_weight
 from posbias.measure.instrument import Instrument
 from posbias.measure.ladder import Rungs
 from posbias.measure.run import measure
@@ -21,6 +20,7 @@ from posbias.measure.session import Session
 from posbias.models.attention import Reading
 from posbias.models.families import output_projection
 from posbias.models.hooks import given, hooked, regiven
+from posbias.models.weights import output_weight
 from posbias.predict import predict
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.order import stochastic_monotonicity

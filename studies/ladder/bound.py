@@ -10,10 +10,11 @@ import xarray as xr
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from posbias.measure.branches import denominators, head_maps
+from posbias.measure.branches import head_maps
 from posbias.measure.instrument import Instrument
 from posbias.measure.session import Session
 from posbias.models.hooks import given, hooked, regiven, rereturned, returned
+from posbias.models.norms import denominators
 from posbias.settings import Settings
 from studies.interventions import mean, read_layers
 from studies.ladder.gradients import read_streams

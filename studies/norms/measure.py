@@ -17,12 +17,12 @@ import xarray as xr
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from posbias.measure.branches import centres, denominators, size_over_features
 from posbias.measure.instrument import Instrument
 from posbias.measure.session import Session
 from posbias.models.attention import Reading
 from posbias.models.families import output_projection
 from posbias.models.hooks import After, hooked, returned
+from posbias.models.norms import centres, denominators, size_over_features
 from posbias.settings import Settings
 from studies.interventions import losses_of
 from studies.norms.courses import removals

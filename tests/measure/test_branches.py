@@ -7,11 +7,12 @@ import transformers
 from measuring import CONFIGS, VARIED, make, settings
 
 from posbias.comparison.distances import normalised_wasserstein
-from posbias.measure.branches import MOST_PROMPTS, branch_gains, denominators, is_norm, no_branches, read_branches
+from posbias.measure.branches import MOST_PROMPTS, branch_gains, no_branches, read_branches
 from posbias.measure.instrument import Instrument
 from posbias.measure.positions import read_positions
 from posbias.models.families import output_projection
 from posbias.models.hooks import given, hooked, regiven, rereturned, returned
+from posbias.models.norms import denominators, is_norm
 from posbias.rollout import masks
 from posbias.rollout.kernels import attention_kernel
 from posbias.rollout.untrained import aligned_profile, untrained_profile

@@ -16,7 +16,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from posbias.measure.instrument import Instrument
-from posbias.models.attention import Reading
+from posbias.models.mixers import Seen
 from posbias.settings import OWN_FILE
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ class Quantity:
     def start(self, ids: Int[Tensor, "B n"]) -> None:
         """Be ready for prompts."""
 
-    def observe(self, seen: Reading) -> None:
-        """Look at a layer's attention to these prompts, from the last layer to the first."""
+    def observe(self, seen: Seen) -> None:
+        """Look at a layer's mixing of these prompts, from the last layer to the first."""
 
     def read(self, batch: slice, ids: Int[Tensor, "B n"]) -> dict[str, Tensor]:
         """Return the rows of these prompts, which are those of ``batch``, when all layers were seen."""

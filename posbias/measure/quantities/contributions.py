@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from posbias.measure import quantities
-from posbias.measure.branches import centres, coded_weights, denominators, is_norm, multiplier, output_weight
-from posbias.measure.instrument import Instrument
-from posbias.models.attention import Reading
-from posbias.models.families import output_projection
+from posbias.measure.instrument import Instrument, lacking_parts
+from posbias.models.mixers import Seen
 from posbias.models.weights import works_on
 
 if TYPE_CHECKING:
@@ -50,17 +48,15 @@ class Quantity(quantities.Quantity):
 
     @staticmethod
     def lacking(instrument: Instrument) -> str | None:
-        """Return why a model's attention output is no sum of parts that can be read, None if it is."""
-        if any(centres(instrument.family.output_of(layer)) for layer in instrument.layers):
-            return "a LayerNorm on attention's output"
-        return coded_weights(instrument)
+        """Return why what a model's layers add is no sum of parts that can be read, None if it is."""
+        return lacking_parts(instrument)
 
     def start(self, ids: Int[Tensor, "B n"]) -> None:
         """Begin each prompt's product with its last token."""
         self.carried = torch.zeros(ids.shape)
         self.carried[:, -1] = 1.0
 
-    def observe(self, seen: Reading) -> None:
+    def observe(self, seen: Seen) -> None:
         """Add a layer."""
         self.carried = self.layers[seen.layer].add(seen, self.carried)
 
@@ -98,47 +94,34 @@ class LayerContributions:
     """Sum one layer's contributions over prompts, and carry each prompt's own product through the layer."""
 
     def __init__(self, instrument: Instrument, t: int, n: int, *, whole: bool) -> None:
-        self.layer, self.attention = instrument.layers[t], instrument.attentions[t]
-        self.family, self.H = instrument.family, instrument.H
+        self.layer, self.mixer = instrument.layers[t], instrument.mixer(t)
         device = instrument.devices()[t]
-        self.sums = {"contributions": torch.zeros(n, n, dtype=torch.float64, device=device)} if whole else {}
+        self.sums = {}
+        if whole:
+            self.sums["contributions"] = torch.zeros(n, n, dtype=torch.float64, device=device)
 
-    def add(self, reading: Reading, carried: Float[Tensor, "B n"]) -> Float[Tensor, "B n"]:
+    def add(self, seen: Seen, carried: Float[Tensor, "B n"]) -> Float[Tensor, "B n"]:
         """Add the prompts of a batch, and return their products carried through the layer."""
         carried = carried.to(works_on(self.layer))
         hopped = torch.zeros_like(carried)
-        for prompt, queries, kernel in self.kernels(reading):
+        for prompt, queries, kernel in self.kernels(seen):
             if "contributions" in self.sums:
                 self.sums["contributions"][queries, : queries.stop] += kernel
             hopped[prompt, : queries.stop] += carried[prompt, queries] @ kernel.to(carried)
         return hopped
 
-    def kernels(self, reading: Reading) -> Iterator[tuple[int, slice, Float[Tensor, "q k"]]]:
+    def kernels(self, seen: Seen) -> Iterator[tuple[int, slice, Float[Tensor, "q k"]]]:
         """Yield prompt, queries, and the contributions to them of the keys up to the last of them."""
-        output, times = self.family.output_of(self.layer), self.family.multiplier(self.layer)
-        weight = output_weight(self.attention)
-        bias = getattr(output_projection(self.attention), "bias", None)
-        maps = weight.view(len(weight), self.H, -1).permute(1, 2, 0)  # W_O of each head, (H, V, d)
-        gain = multiplier(output, weight.mT) if is_norm(output) else None
-        (B, _, n), d = reading.shape, len(weight)
-        assert reading.stream is not None
-        rows = max(1, ENTRIES.get(weight.device.type, ENTRIES["cpu"]) // (n * d))
-        for prompt in range(B):
-            values, x = reading.values[prompt].float(), reading.stream[prompt].float()
-            carried = (values @ maps * (times if gain is None else times * gain)).transpose(0, 1).contiguous()
+        assert seen.stream is not None
+        n, d = seen.stream.shape[1:]
+        rows = max(1, ENTRIES.get(seen.stream.device.type, ENTRIES["cpu"]) // (n * d))
+        for prompt, made in enumerate(self.mixer.prompts(seen)):
+            x = seen.stream[prompt].float()
             for start in range(0, n, rows):
                 queries = slice(start, min(start + rows, n))
-                weights = reading.block(slice(prompt, prompt + 1), queries, content=False)[1]
-                assert weights is not None
-                p = weights[0].float()
-                heads = (p @ values[:, : queries.stop]).transpose(0, 1).flatten(1)
-                a = nn.functional.linear(heads, weight, None if bias is None else bias.float())
-                if gain is not None:
-                    p = p / denominators(output, a)
-                    a = output(a.to(reading.stream)).float()
-                y = x[queries] + a * times
-                shares = p.permute(2, 1, 0).contiguous()
-                without = torch.baddbmm(y.expand(queries.stop, -1, -1), shares, carried[: queries.stop], alpha=-1)
+                parts = made.parts(queries)
+                y = x[queries] + parts.sum(0) + made.biases(queries)
+                without = parts.neg_().add_(y)
                 own = torch.arange(start, queries.stop, device=x.device)
                 without[own, own - start] -= x[queries]
-                yield prompt, queries, contribution_shares(without, y, reading.visible(queries), own)
+                yield prompt, queries, contribution_shares(without, y, seen.visible(queries), own)

@@ -5,8 +5,8 @@ import pytest
 import torch
 from measuring import N, make, prompts
 
-from posbias.measure.branches import output_weight
 from posbias.measure.instrument import Instrument
+from posbias.models.weights import output_weight
 from studies.contributions.measure import RULES, by_distance, kernels_of, without_mlp
 
 

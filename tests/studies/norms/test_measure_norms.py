@@ -5,9 +5,9 @@ import pytest
 import torch
 from measuring import OF_THE_BOOK, N, make, prompts
 
-from posbias.measure.branches import centres, denominators
 from posbias.measure.instrument import Instrument
 from posbias.models.families import output_projection
+from posbias.models.norms import centres, denominators
 from studies.norms.layernorm_simulation import recency_share
 from studies.norms.measure import PARTS, later_preferred, read_recency, read_sizes, replaced_denominators
 
