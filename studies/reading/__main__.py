@@ -1,0 +1,44 @@
+"""``python -m studies.reading PART``: from which of several competing documents SmolLM2's answers come."""
+
+from functools import partial
+from typing import Any
+
+from posbias.models.loading import Source
+from studies.making import Part, main
+from studies.reading import sets
+from studies.reading.measure import FOLDER, measure_answers
+
+
+def source(model: str) -> Any:
+    """Return the source of the model that ``make real`` fetches."""
+    return Source(str(FOLDER))
+
+
+def part(name: str, made: sets.Sets, count: int, template: bool = True) -> tuple[str, Part]:
+    """Return a part: so many sets of such lists; lengths are about those of a prompt."""
+    measure = partial(measure_answers, sets=made, name=name, template=template)
+    return name, Part("reading", measure, count, 400, models=("smollm2",), source=source)
+
+
+PARTS = dict(
+    [
+        part("eight", sets.competing(8, 0), 40),
+        part("eight-new", sets.competing(8, 1), 40),
+        part("four", sets.competing(4, 2), 40),
+        part("sixteen", sets.competing(16, 3), 40),
+        part("apart", sets.apart(), 40),
+        part("dose", sets.one_competitor(), 40),
+        part("ends", sets.with_neutral("ends", 4), 40),
+        part("between", sets.with_neutral("between", 5), 40),
+        part("around", sets.with_neutral("around", 6), 40),
+        part("inside", sets.with_neutral("inside", 10), 40),
+        part("kinds", sets.other_kinds(), 40),
+        part("plain", sets.competing(8, 11), 40, template=False),
+        part("others", sets.among_others(12), 40),
+        part("thirty-two", sets.competing(32, 13), 20),
+    ]
+)
+"""In order of importance."""
+
+if __name__ == "__main__":
+    main("reading", PARTS)
