@@ -183,5 +183,3 @@ def other_kinds(seed: int = 9) -> Sets:
 def _person(rng: np.random.Generator, begin: str, answer: str) -> Ask:
     before, after = rng.choice(OTHER_NEUTRAL, 2, replace=False)
     return Ask((f"{before} {begin} {answer}. {after}",), f"How does this sentence go on? {begin} …", answer, begin)
-
-
