@@ -43,12 +43,18 @@ def measure_answers(settings: Settings, sets: Sets, name: str, template: bool = 
 
     def read(k: int) -> dict[str, np.ndarray]:
         rows = [read_list(session.tokenizer, model, listing, template) for listing in made[k]]
-        return {what: np.concatenate([row[what] for row in rows]) for what in rows[0]}
+        return join_rows(rows)
 
     kept = data_folder() / "unfinished" / f"reading-{name}-{settings.source.version()[-16:]}.npz"
     found = go_on(settings.prompts, read, kept, "sets")
     arrays = {what: (DIMS[: x.ndim], x.astype(np.int16)) for what, x in found.items()}
     return xr.Dataset(arrays, attrs=session.provenance())
+
+
+def join_rows(rows: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Return the questions of several lists in one array a name."""
+    columns = {what: [row[what] for row in rows] for what in rows[0]}
+    return {what: np.concatenate(values) for what, values in columns.items()}
 
 
 def read_list(tokenizer: Any, model: Any, listing: Listing, template: bool) -> dict[str, np.ndarray]:

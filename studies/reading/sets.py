@@ -23,6 +23,10 @@ OTHER_NEUTRAL = (
 )  # fmt: skip
 """Sentences beside these facts, which say nothing of them."""
 
+AT_FIRST = (0, 2, 4, 6), (0, 1, 2, 3)
+AT_LAST = (1, 3, 5, 7), (4, 5, 6, 7)
+"""Places of four competing documents among eight: kept apart, and together."""
+
 
 @dataclass(frozen=True)
 class Listing:
@@ -145,9 +149,10 @@ def apart(seed: int = 8) -> Sets:
     def make(count: int) -> list[list[Listing]]:
         found = []
         for k, context in enumerate(make_contexts(Task("documents", 8), count, seed)):
-            own, rest = context.asks["competing"][:4], context.asks["not_competing"][4:]
-            kept_apart, together = ((0, 2, 4, 6), (0, 1, 2, 3)) if k % 2 == 0 else ((1, 3, 5, 7), (4, 5, 6, 7))
-            found.append([_merge(own, rest, where) for where in (kept_apart, together)])
+            own = context.asks["competing"][:4]
+            rest = context.asks["not_competing"][4:]
+            orders = AT_FIRST if k % 2 == 0 else AT_LAST
+            found.append([_merge(own, rest, where) for where in orders])
         return found
 
     return make
