@@ -53,8 +53,10 @@ def measure_answers(settings: Settings, sets: Sets, name: str, template: bool = 
 
 def join_rows(rows: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """Return the questions of several lists in one array a name."""
-    columns = {what: [row[what] for row in rows] for what in rows[0]}
-    return {what: np.concatenate(values) for what, values in columns.items()}
+    joined = {}
+    for what in rows[0]:
+        joined[what] = np.concatenate([row[what] for row in rows])
+    return joined
 
 
 def read_list(tokenizer: Any, model: Any, listing: Listing, template: bool) -> dict[str, np.ndarray]:
