@@ -7,6 +7,7 @@ sets of another. An answer is the likeliest of the eight that the documents stat
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,7 @@ def measure_heads(settings: Settings) -> xr.Dataset:
         documents = lay_out(session.tokenizer, sets[k])
         passes.read_documents(documents.ids)
         each = [read_question(passes, documents, question) for question in documents.questions]
-        return {name: np.stack([x[name] for x in each]) for name in each[0]}
+        return {name: np.stack(list(map(itemgetter(name), each))) for name in each[0]}
 
     rows = go_on(2 * half, read, unfinished(settings, f"heads-{2 * half}"), "sets")
     streams, source = rows.pop("streams").astype(np.float64), rows["told"].argmax(-1)
@@ -264,7 +265,7 @@ def measure_patched(settings: Settings) -> xr.Dataset:
             question = documents.questions[asked]
             n = len(question.tail)
             changes = [AS_IT_IS]
-            changes += [Change(outputs={(t, h): other.outputs[t][h, :n] for t, h in heads}) for heads in (best, others)]
+            changes += [carried(other, heads, n) for heads in (best, others)]
             changes += [Change(stream=(layer, other.streams[layer])) for layer in DEPTHS]
             told.append([passes.ask(question, change) for change in changes])
         return {"told": np.array(told), "giver": np.array(givers)}
@@ -276,6 +277,11 @@ def measure_patched(settings: Settings) -> xr.Dataset:
     }
     about = {"best": _names(best), "others": _names(others), "judge": JUDGE}
     return xr.Dataset(arrays, {"patch": patches, "asked": list(MIDDLE)}, session.provenance() | about)
+
+
+def carried(seen: Seen, heads: Sequence[Head], rows: int) -> Change:
+    """Return the change that gives heads what they gave in another pass, in the rows of a question."""
+    return Change(outputs={(layer, head): seen.outputs[layer][head, :rows] for layer, head in heads})
 
 
 def turned(asks: Sequence[Ask], first: int) -> tuple[Ask, ...]:
