@@ -6,6 +6,8 @@ from typing import Any
 from posbias.models.loading import Source
 from studies.making import Part, main
 from studies.reading import sets
+from studies.reading.blur import measure_blur
+from studies.reading.heads import measure_changed, measure_heads, measure_patched
 from studies.reading.measure import FOLDER, measure_answers
 
 
@@ -39,6 +41,13 @@ PARTS = dict(
     ]
 )
 """In order of importance."""
+for name, measure, count in (
+    ("heads", measure_heads, 48),
+    ("changed", measure_changed, 16),
+    ("patched", measure_patched, 12),
+    ("blur", measure_blur, 12),
+):
+    PARTS[name] = Part("reading", measure, count, 400, models=("smollm2",), source=source)
 
 if __name__ == "__main__":
     main("reading", PARTS)

@@ -39,7 +39,7 @@ MEAN_OF = 8
 """Sets over which those means are taken."""
 MIDDLE = (2, 3, 4, 5)
 """Documents, from 0, that are asked for where something is carried over from another order."""
-DEPTHS = (4, 8, 12, 14, 16, 18, 20, 22, 24, 26, 28)
+DEPTHS = (8, 12, 16, 18, 20, 22, 24, 28)
 """Layers at which the stream is carried over."""
 
 
