@@ -150,6 +150,9 @@ class Opening:
     revision: str | None = setting(None, "Branch, tag or commit of the model on the hub.")
     tokenizer: str | None = setting(None, "Directory or id, if it is not the model's own.")
     trust_remote_code: Flag = setting(False, "Run code that comes with the model.")
+    cache: Flag = setting(
+        True, "Keep what a GGUF file is made into in the user's cache folder, and take it from there."
+    )
 
 
 @checked

@@ -270,7 +270,14 @@ def choose_settings(source: Loaded | None, asked: dict[str, Any]) -> Settings:
     return Settings(source, corpus, **{"attention": None, **of_run, "rule": rule})  # type: ignore[arg-type]
 
 
-def open(model: Any, *, revision: str | None = None, tokenizer: Any = None, trust_remote_code: bool = False) -> Model:
+def open(
+    model: Any,
+    *,
+    revision: str | None = None,
+    tokenizer: Any = None,
+    trust_remote_code: bool = False,
+    cache: bool = True,
+) -> Model:
     """Open a model to measure it: its configuration is read and checked, its weights are not.
 
     Parameters
@@ -286,6 +293,9 @@ def open(model: Any, *, revision: str | None = None, tokenizer: Any = None, trus
         well; without one it can be given random tokens (``rule="random"``).
     trust_remote_code
         Whether code that comes with the model may run.
+    cache
+        Whether what a GGUF file is made into (weights in 32 bits, tokenizer, configuration) is kept in the user's cache
+        folder, or in that of ``POSBIAS_DATA``, so that it is not dequantised a second time; a line on stderr says so.
 
     Raises
     ------
@@ -307,7 +317,7 @@ def open(model: Any, *, revision: str | None = None, tokenizer: Any = None, trus
     check_model(fspath(model))
     from posbias.models.loading import Source
 
-    source = Source(model=fspath(model), tokenizer=tokenizer, **opening)
+    source = Source(model=fspath(model), tokenizer=tokenizer, cache=cache, **opening)
     return Model(source, source.config())
 
 

@@ -7,7 +7,11 @@ it reads is refused here, by its number of weights and by settings that change w
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
+from functools import cache
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +55,25 @@ def read_gguf(file: Path) -> Any:
         if key != "attention.sliding_window" or (context and 0 < value < context):
             raise errors.invalid(where, "settings that transformers reads", f"{key} = {value}, which it leaves out")
     return reader
+
+
+@contextmanager
+def read_once(reader: Any) -> Iterator[None]:
+    """Have transformers take this reader, if one is given, and one table of names: it makes both anew at every step.
+
+    The bar that it shows meanwhile cannot be turned off otherwise.
+    """
+    import gguf
+
+    own, table = gguf.GGUFReader, gguf.get_tensor_name_map
+    gguf.get_tensor_name_map = cache(table)
+    if reader is not None:
+        gguf.GGUFReader = lambda *_: reader  # type: ignore[misc, assignment]
+    try:
+        with redirect_stderr(StringIO()):
+            yield
+    finally:
+        gguf.GGUFReader, gguf.get_tensor_name_map = own, table  # type: ignore[misc]
 
 
 def read_value(reader: Any, key: str) -> Any:

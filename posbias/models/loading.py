@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from contextlib import nullcontext, redirect_stderr
+from contextlib import nullcontext, suppress
 from functools import cached_property
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,8 @@ from transformers.utils.hub import cached_file, extract_commit_hash
 from posbias import errors
 from posbias.files import digest
 from posbias.models.families import causal_class, check_family, longest_of, row_of, text_config
-from posbias.models.gguf_file import check_size, find_gguf, quantisation_of, read_gguf
+from posbias.models.gguf_file import check_size, find_gguf, quantisation_of, read_gguf, read_once
+from posbias.models.gguf_kept import Kept, open_kept, say, write_kept
 from posbias.models.loaded import Loaded
 from posbias.models.weights import check_weights, check_weights_fit
 from posbias.settings import ATTENTION, Opening
@@ -75,7 +75,10 @@ class Source(Opening, Loaded):
 
     def about(self) -> dict[str, str]:
         """Return what else files say of it: how weights of a GGUF file were rounded before they were made 32 bits."""
-        return {} if self._gguf is None else {"quantisation": f"{quantisation_of(self._gguf)} (GGUF), dequantised"}
+        if find_gguf(self.model) is None:
+            return {}
+        known = None if self._kept is None else self._kept.quantisation
+        return {"quantisation": f"{known or quantisation_of(self._gguf)} (GGUF), dequantised"}
 
     def find_tokenizer(self) -> str | None:
         """Return the directory or id of the tokenizer, None where there is none."""
@@ -93,28 +96,63 @@ class Source(Opening, Loaded):
         return tokenizer
 
     def read_model(self, dtype: torch.dtype, device: str, device_map: str | None, attention: str) -> Any:
-        """Read the weights, on one device or spread by ``device_map``."""
-        where, config = f"model {self.model}", self.config()
+        """Read the weights, on one device or spread by ``device_map``; of a GGUF file they are kept."""
+        config = self.config()
         check_attention(config, attention)
+        if self._kept is not None and self._kept.quantisation is None:
+            self._keep()
         if device_map is None and getattr(config, "quantization_config", None) is None:
             check_weights_fit(config, dtype, torch.device(device))
+        model = self._read_weights(dtype, device_map, attention)
+        return model.eval() if device_map is not None else model.eval().to(device)
+
+    def _read_weights(self, dtype: torch.dtype, device_map: str | None, attention: str) -> Any:
+        """Return the model of all weights in its files, and of no others."""
+        where, (_, converted) = f"model {self.model}", self._files("model", self.model)
         options: dict[str, Any] = {"dtype": dtype, "attn_implementation": attention, "device_map": device_map}
         options |= {"use_safetensors": True}
         options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}  # refused below, by name
         options |= {"adapter_kwargs": {"subfolder": NO_FOLDER}}  # else transformers is not strict about adapters
-        if self._gguf is not None:
+        if converted is not None:
             options["quantization_config"] = GgufConfig(dequantize=True)
-        model, info = self._from("model", causal_class(config), self.model, **options)
+        model, info = self._from("model", causal_class(self.config()), self.model, **options)
         check_weights(where, *(info[f"{key}_keys"] for key in ("missing", "unexpected", "mismatched")))
-        if self._gguf is not None:
+        if converted is not None:
             check_size(where, self._gguf, model)
-        return model.eval() if device_map is not None else model.eval().to(device)
+        return model
 
     @cached_property
     def _gguf(self) -> Any:
-        """The reader of the GGUF file that the model is in, None for a model in other files."""
+        """The reader of the GGUF file that the model is in."""
+        return read_gguf(find_gguf(self.model))  # type: ignore[arg-type]
+
+    @cached_property
+    def _kept(self) -> Kept | None:
+        """Where what the GGUF file is made into is kept; None for a model in other files, and where nothing is."""
         file = find_gguf(self.model)
-        return None if file is None else read_gguf(file)
+        return None if file is None or not self.cache else open_kept(file)
+
+    def _keep(self) -> None:
+        """Keep weights in 32 bits, the configuration and, if the file has one, the tokenizer."""
+        assert self._kept is not None
+        try:
+            check_weights_fit(self.config(), torch.float32, torch.device("cpu"))
+        except ValueError as error:
+            say(f"{error}; no weights are kept")
+            return
+        parts = [self._read_weights(torch.float32, None, "eager"), self._from("model", AutoConfig, self.model)]
+        with suppress(ValueError):
+            parts.append(self._from("tokenizer", AutoTokenizer, self.model))
+        write_kept(self._kept, quantisation_of(self._gguf), *parts)
+
+    def _files(self, what: str, name: str) -> tuple[Path | None, Path | None]:
+        """Return the directory to read, None for an id on the hub, and the GGUF file in it that is to be converted."""
+        own, file = _directory(what, name), find_gguf(name)
+        kept = self._kept if name == self.model else None
+        if kept is None or kept.quantisation is None:
+            return own, file
+        has_it = what != "tokenizer" or (kept.folder / "tokenizer.json").is_file()
+        return (kept.folder, None) if has_it else (own, file)
 
     def _from(self, what: str, auto: Any, name: str, **options: Any) -> Any:
         """Return what transformers makes of a directory or id, or say what is wrong with it."""
@@ -124,11 +162,12 @@ class Source(Opening, Loaded):
             logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         options |= {"revision": self.revision if name == self.model else None}
         options = {key: x for key, x in options.items() if x is not None}
-        path, file = _directory(what, name), find_gguf(name)
+        path, file = self._files(what, name)
         if file is not None:
             options["gguf_file"] = file.name
+        reader = self._gguf if file is not None and name == self.model else None
         try:
-            with nullcontext() if file is None else redirect_stderr(StringIO()):  # of a bar that nothing turns off
+            with nullcontext() if file is None else read_once(reader):
                 return auto.from_pretrained(path or name, trust_remote_code=self.trust_remote_code, **options)
         except (MemoryError, torch.OutOfMemoryError):
             raise

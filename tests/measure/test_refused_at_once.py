@@ -61,7 +61,7 @@ def test_the_doors_have_the_same_words_and_defaults():
 
     options = {name: one.default for name, one in signature(measure).parameters.items()}
     front, opened = signature(Model.measure).parameters, signature(posbias.open).parameters
-    assert set(settings_of(Corpus, Settings, Opening)) < set(options) and len(options) <= 36
+    assert set(settings_of(Corpus, Settings, Opening)) < set(options) and len(options) <= 37
     assert all(f"``{name}``" in Model.measure.__doc__ or name in front for name in settings_of(Corpus, Settings))
     assert set(settings_of(Opening)) < set(opened)
     assert all(front[name].default == options[name] for name in ("prompts", "length", "dataset"))
