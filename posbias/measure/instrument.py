@@ -315,9 +315,7 @@ class _Watch:
         return hook
 
 
-def _climb(
-    climb: ladder.Climb, walk: Walk, watch: _Watch, t: int, g: Float[Tensor, "B n d"]
-) -> Float[Tensor, "B n d"]:
+def _climb(climb: ladder.Climb, walk: Walk, watch: _Watch, t: int, g: Float[Tensor, "B n d"]) -> Float[Tensor, "B n d"]:
     """Do as ``walk.back``, and take the gradients of all rungs through layer ``t`` as well."""
     climb.turn(t + 1)
     x, y = walk.run(t)

@@ -18,14 +18,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import eager_mask, sdpa_mask
 
 ENTRIES = {"cpu": 1 << 19, "cuda": 1 << 26}
 """Entries of a block, all heads and prompts together: what stays in a core's cache; few launches."""
@@ -216,6 +214,7 @@ def blocks(reading: Reading, device: torch.device) -> Iterator[tuple[slice, slic
 @contextmanager
 def handed(config: Any, layers: dict[nn.Module, int], attend: Attend) -> Iterator[None]:
     """Have ``attend`` compute a model's attention until the block ends; ``layers`` number its attention modules."""
+    _register()
     token = _WATCH.set((layers, attend))
     try:
         with computed(config, NAMES[config._attn_implementation]):
@@ -256,9 +255,15 @@ def _attention(
     return out.transpose(1, 2).contiguous(), None
 
 
-for _name, _mask in ((NAMES["eager"], eager_mask), (NAMES["sdpa"], sdpa_mask)):
-    AttentionInterface.register(_name, _attention)
-    AttentionMaskInterface.register(_name, _mask)
+@cache
+def _register() -> None:
+    """Have transformers know the function; what it takes to load its models is loaded here."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import eager_mask, sdpa_mask
+
+    for name, mask in ((NAMES["eager"], eager_mask), (NAMES["sdpa"], sdpa_mask)):
+        AttentionInterface.register(name, _attention)
+        AttentionMaskInterface.register(name, mask)
 
 
 def _product(
