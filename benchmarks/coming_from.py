@@ -26,7 +26,7 @@ from scipy.stats import spearmanr
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import posbias
-from posbias.explain.prompt import tokenise, written
+from posbias.explain.prompt import write
 from posbias.lookup.contexts import make_contexts
 from posbias.lookup.tasks import Task
 
@@ -46,10 +46,10 @@ class Case:
         (context,) = make_contexts(Task("documents"), 1, 0)
         asks = context.asks["not_competing"]
         self.row = {"documents": [f"{a.begin} {a.answer}." for a in asks], "question": asks[GOLD].question}
-        self.text, parts, _ = written(self.tokenizer, self.row, None, "?")
-        self.prompt = tokenise(self.tokenizer, self.text, parts, None)
+        self.prompt = write(self.tokenizer, self.row, None, "?")
+        self.text = self.prompt.text
         self.at = [self.prompt.texts.index(x) for x in self.prompt.texts if x.startswith("Document ")]
-        ids = torch.from_numpy(self.prompt.ids)[None]
+        ids = torch.tensor([self.prompt.ids])
         with torch.no_grad():
             out = self.network.generate(ids, max_new_tokens=24, do_sample=False)[0, ids.shape[1] :]
         self.answer = self.tokenizer.decode(out, skip_special_tokens=True)

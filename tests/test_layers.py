@@ -11,7 +11,7 @@ from limits import functions, golf, wide_lines
 
 LAYERS = (
     "errors files netcdf plotting provenance settings shipped", "rollout", "comparison configuration",
-    "models", "measure predict", "report lookup design explain", "cli",
+    "models", "measure predict prompts engines conditions", "report lookup design explain", "cli",
 )  # fmt: skip
 """Folders and files of the package from the ground up: each imports what stands before it or beside it."""
 DOORS = {"posbias", "posbias.__main__", "posbias.measure.measurement", "posbias.measure.model", "posbias.models.check"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,8 +15,7 @@ from torch import Tensor
 
 from posbias import errors
 from posbias.explain.explanation import Explanation
-from posbias.explain.prompt import Prompt, by_segment, check_asked, label, tokenise, written
-from posbias.lookup.prompts import use_template
+from posbias.explain.prompt import by_segment, check_asked, label, token_texts, write
 from posbias.lookup.reader import Reader as CacheReader
 from posbias.lookup.reader import open_reader
 from posbias.measure.corpus import Corpus
@@ -26,6 +25,7 @@ from posbias.measure.session import Session
 from posbias.models.loading import check_fits
 from posbias.models.weights import is_out_of_memory, out_of_memory
 from posbias.predict import predict
+from posbias.prompts import Prompt
 from posbias.settings import KERNEL_SIZE, Settings
 
 LEAST = 12
@@ -80,9 +80,8 @@ def explain(settings: Settings, text: Any, *, deletions: bool, progress: bool, *
 def preview(settings: Settings, text: Any, *, deletions: bool, **asked: Any) -> str:
     """Return the segments of a prompt with their tokens, and what would be read; no weights are."""
     prompt, chosen, session = prepare(settings, text, **asked)
-    sizes, n = np.bincount(prompt.segment[prompt.segment >= 0]), len(prompt.ids)
-    names = (label(text, k) for k, text in enumerate(prompt.texts, 1))
-    parts = [f"{name}: {size} tokens" for name, size in zip(names, sizes, strict=True)]
+    n, names = len(prompt.ids), (label(text, k) for k, text in enumerate(prompt.texts, 1))
+    parts = [f"{x}: {span.stop - span.start} tokens" for x, span in zip(names, prompt.segments, strict=True)]
     read = [f"a gradient of {n} tokens"]
     read += ["contributions"] * (session.family is not None and n <= KERNEL_SIZE)
     read += [f"{len(parts)} deletions, each from where its segment begins"] * deletions
@@ -95,16 +94,15 @@ def prepare(
     """Return the prompt, its target, and the session that reads it."""
     check_asked(text, answer)
     config, tokenizer = settings.source.config(), settings.source.load_tokenizer()
-    start = None if isinstance(text, Mapping) and use_template(tokenizer, None) else True  # as lookup writes it
-    text, segments, answer = written(tokenizer, text, segments, answer)
-    prompt = tokenise(tokenizer, text, segments, answer, start=settings.special_tokens and start)
+    prompt = write(tokenizer, text, segments, answer, settings.special_tokens)
     vocabulary, unknown = int(config.get_text_config().vocab_size), tokenizer.unk_token_id
-    if bad := [token for token in prompt.answer if token >= vocabulary or token == unknown]:
-        raise errors.invalid("answer", "tokens that the model has", f"{bad[0]} in {str(answer)[:40]!r}")
+    if bad := [token for token in prompt.answer_ids if token >= vocabulary or token == unknown]:
+        raise errors.invalid("answer", "tokens that the model has", f"{bad[0]} in {prompt.answer[:40]!r}")
     chosen, n = Target((), "probability", "the probability of the likeliest next token"), len(prompt.ids)
-    if answer is not None:
-        chosen = Target(prompt.answer, "log-probability", f"the log-probability of the answer {answer!r}")
-    alone = Corpus("prompt", given=(text,))
+    if prompt.answer_ids:
+        words = f"the log-probability of the answer {prompt.answer!r}"
+        chosen = Target(prompt.answer_ids, "log-probability", words)
+    alone = Corpus("prompt", given=(prompt.text,))
     check_fits(config, tokenizer, n + max(len(chosen.tokens) - 1, 0))
     return prompt, chosen, Session(replace(settings, length=n, corpus=alone, prompts=1, rule="first"))
 
@@ -116,14 +114,13 @@ class Reader:
         self.prompt, self.target, self.session, self.instrument = prompt, target, session, session.instrument
         self.progress = progress
         if not target.tokens:  # the likeliest of the prompt as it is, also where segments are gone
-            top = int(self.instrument.tail(torch.from_numpy(prompt.ids)[None], 1)[0, -1].argmax())
+            top = int(self.instrument.tail(torch.tensor([prompt.ids]), 1)[0, -1].argmax())
             words = f"{target.words}, {session.tokenizer.decode([top])!r}"
             self.target = replace(target, tokens=(top,), words=words)
 
     def influence(self) -> tuple[Float[np.ndarray, "n"], float]:
         """Return each token's share of influence, and the target's value."""
-        following = np.array(self.target.tokens[:-1], dtype=np.int64)
-        ids = torch.from_numpy(np.concatenate([self.prompt.ids, following]))[None]
+        ids = torch.tensor([[*self.prompt.ids, *self.target.tokens[:-1]]])
 
         def value(logits: torch.Tensor) -> torch.Tensor:
             self.known = self.target.log_value(logits.detach())
@@ -149,25 +146,24 @@ class Reader:
         return np.asarray(found / found.sum())
 
     @cached_property
-    def left(self) -> list[np.ndarray]:
-        """Which tokens are left of the prompt as it is, and without each segment, from the last one to the first."""
-        S, segment = len(self.prompt.texts), self.prompt.segment
-        return [np.arange(len(segment)), *(np.flatnonzero(segment != k) for k in reversed(range(S)))]
+    def shorter(self) -> list[Prompt]:
+        """The prompt as it is, and without each segment, from the last one to the first."""
+        return [self.prompt, *(self.prompt.without(k) for k in reversed(range(len(self.prompt.segments))))]
 
     @cached_property
     def reader(self) -> CacheReader:
         """What reads the prompt again, from where it differs from what was read last, as the gradient's pass did."""
-        rows = [self.prompt.ids[left].tolist() for left in self.left[1::-1] if len(left) > 1]
-        return open_reader(self.instrument.model, [(row, self.target.tokens) for row in rows], known=self.known)
+        trial = [(one.ids, self.target.tokens) for one in self.shorter[1::-1] if len(one.ids) > 1]
+        return open_reader(self.instrument.model, trial, known=self.known)
 
     def answer(self) -> tuple[str | None, bool | None, bool]:
         """Return what the model itself answers, whether that begins with the answer given, or but for white space."""
-        given, tokenizer = list(self.prompt.answer), self.session.tokenizer
+        given, tokenizer = list(self.prompt.answer_ids), self.session.tokenizer
         if not given:
             return None, None, False
         ends, most = {*tokenizer.all_special_ids}, max(LEAST, len(given))
         with told(1, "answer", "answering", shown=self.progress) as bar:
-            own = self.reader.greedy(self.prompt.ids.tolist(), most, lambda _, token: token in ends)
+            own = self.reader.greedy(self.prompt.ids, most, lambda _, token: token in ends)
             bar.update()
         said, is_own = tokenizer.decode(own).strip(), own[: len(given)] == given
         return said, is_own, not is_own and said.startswith(tokenizer.decode(given).strip())
@@ -177,12 +173,11 @@ class Reader:
 
         What stands before the segment that is gone was read with the whole prompt.
         """
-        with told(len(self.left), "deletions", "deleting", shown=self.progress) as bar:
+        with told(len(self.shorter), "deletions", "deleting", shown=self.progress) as bar:
             values = []
-            for left in self.left:
-                row = (*self.prompt.ids[left].tolist(), *self.target.tokens[:-1])
-                logits = self.reader.logits(row, len(self.target.tokens)) if len(left) > 1 else None
-                values.append(np.nan if logits is None else self.target.log_value(logits[None]))
+            for one in self.shorter:
+                known = len(one.ids) > 1
+                values.append(self.reader.answer(one.ids, self.target.tokens)[0] if known else np.nan)
                 bar.update()
         return [value - values[0] for value in values[:0:-1]]
 
@@ -192,11 +187,12 @@ class Reader:
         share, value = self.influence()
         answered = self.answer()
         tokens = pd.DataFrame({
-            "token": prompt.tokens, "id": prompt.ids, "segment": prompt.segment + 1, "share": share,
+            "token": token_texts(self.session.tokenizer, prompt), "id": prompt.ids,
+            "segment": prompt.segment + 1, "share": share,
         }).rename_axis("position")  # fmt: skip
         segments = pd.DataFrame({
             "label": [label(text, k) for k, text in enumerate(prompt.texts, 1)],
-            "text": prompt.texts, "tokens": np.bincount(prompt.segment[prompt.segment >= 0]),
+            "text": prompt.texts, "tokens": [span.stop - span.start for span in prompt.segments],
             "removed": self.delete_segments() if deletions else np.nan, "share": by_segment(share, prompt.segment),
             "contributed": np.nan if contributed is None else by_segment(contributed, prompt.segment),
         }, index=pd.RangeIndex(1, len(prompt.texts) + 1, name="segment"))  # fmt: skip

@@ -1,37 +1,22 @@
-"""A prompt as tokens and segments: where in the text each token is, and what belongs together."""
+"""What a user gives to be explained, as one prompt with segments; how segments and their texts are called."""
 
 from __future__ import annotations
 
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from posbias import errors
-from posbias.lookup.contexts import Ask, read_row
-from posbias.lookup.prompts import answer_tokens, use_template, write_prompt, write_question
-from posbias.measure.corpus import is_conversation, start_tokens, text_of, without_start
+from posbias.lookup.contexts import read_row
+from posbias.measure.corpus import is_conversation, text_of
+from posbias.prompts import Ask, Prompt, cut, tokenise, use_template, write_prompt
 
 WIDTH = 36
 """Characters of a segment that a line shows."""
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """Hold the tokens of a prompt, the text and the segment of each, and the tokens of an answer."""
-
-    ids: Int[np.ndarray, "n"]
-    tokens: tuple[str, ...]
-    """What each token stands for in the text, white space included; start tokens by their names."""
-    segment: Int[np.ndarray, "n"]
-    """From 0 on; -1 for start tokens, which are no part of the text."""
-    texts: tuple[str, ...]
-    answer: tuple[int, ...] = ()
 
 
 HEADING = re.compile(r"\W*((?:document|passage|source|section|chunk|chapter|part)\W{0,2}\d+)\b|#+ *([^\n]+)", re.I)
@@ -57,24 +42,49 @@ def check_asked(text: Any, answer: Any) -> None:
         errors.text("answer", answer)
 
 
-def written(
-    tokenizer: Any, text: Any, segments: str | Sequence[str] | None, answer: str | None
-) -> tuple[str, str | Sequence[str] | None, str | None]:
-    """Return text, segments and answer of a prompt: of messages what the chat template makes of them.
+def write(
+    tokenizer: Any, text: Any, segments: str | Sequence[str] | None, answer: str | None, special_tokens: bool = True
+) -> Prompt:
+    """Return the prompt of a text, of messages or of documents with a question, which are written as lookup does.
 
-    Documents with a question are written as :meth:`~posbias.measure.model.Model.lookup` writes them, each a segment.
+    ValueError is raised where it is one token, or has no such segments; an answer is cut into tokens after the prompt
+    if that leaves the prompt's own tokens as they are, else by itself.
     """
+    if not getattr(tokenizer, "is_fast", False):
+        expected = "a fast tokenizer, which tells where in a text its tokens stand"
+        raise errors.invalid("tokenizer", expected, type(tokenizer).__name__)
     if isinstance(text, Mapping):
-        begin = str(text.get("begin") or "")
-        ask = Ask(tuple(x.strip() for x in text["documents"]), text["question"], "", begin)
-        whole = write_prompt(tokenizer, write_question("documents", ask), begin, use_template(tokenizer, None))
-        parts = [f"Document {k}: {x}" for k, x in enumerate(ask.documents, 1)]
-        answer = str(text.get("answer") or answer)
-        if "gold" not in text and sum(answer.strip() in x for x in ask.documents) > 1:
-            expected = "one that stands in one document, for deleting one of two changes little; or gold beside it"
-            raise errors.invalid("prompt: answer", expected, f"{answer.strip()!r} in several")
-        return whole, parts, answer if use_template(tokenizer, None) and not begin else f" {answer}"
-    return (text if isinstance(text, str) else text_of(tokenizer, text, "messages")), segments, answer
+        ask = read_ask(text, answer)
+        prompt = write_prompt(tokenizer, "documents", ask, use_template(tokenizer, None), special_tokens)
+        if not prompt.spans:
+            raise errors.invalid("segments", "documents that the chat template leaves as they are", "others")
+    else:
+        text = text if isinstance(text, str) else text_of(tokenizer, text, "messages")
+        marks = [(at, "segment") for at in borders(text, segments)]
+        prompt = tokenise(tokenizer, text, marks, answer, start=special_tokens)
+    if (count := int((prompt.segment >= 0).sum())) < 2:
+        raise errors.invalid("text", "2 tokens or more", count)
+    for k, (span, part) in enumerate(zip(prompt.segments, prompt.texts, strict=True)):
+        if span.start == span.stop:
+            raise errors.invalid(f"segments: {k}", "a token or more", repr(part)[:40])
+    return prompt
+
+
+def read_ask(row: Mapping[str, Any], answer: str | None) -> Ask:
+    """Return what a row with documents and a question asks, the documents in their own order."""
+    answer = str(row.get("answer") or answer).strip()
+    documents = tuple(text.strip() for text in row["documents"])
+    if "gold" not in row and sum(answer in text for text in documents) > 1:
+        expected = "one that stands in one document, for deleting one of two changes little; or gold beside it"
+        raise errors.invalid("prompt: answer", expected, f"{answer!r} in several")
+    return Ask(documents, row["question"].strip(), answer, str(row.get("begin") or "").strip())
+
+
+def token_texts(tokenizer: Any, prompt: Prompt) -> tuple[str, ...]:
+    """Return what each token stands for in the text, white space included; start tokens by their names."""
+    front = [k for k, at in enumerate(prompt.offsets) if at < 0]
+    names = (str(tokenizer.decode([prompt.ids[k]])) for k in front)
+    return (*names, *cut(prompt.text, [0, *prompt.offsets[len(front) + 1 :]]))
 
 
 def label(text: str, number: int) -> str:
@@ -90,43 +100,6 @@ def label(text: str, number: int) -> str:
 def without_label(text: str, own: str) -> str:
     """Return a segment's text behind the label that it begins with."""
     return text.lstrip("# ").removeprefix(own).lstrip(":. ") if own in text else text
-
-
-def tokenise(
-    tokenizer: Any, text: Any, segments: str | Sequence[str] | None, answer: str | None, *, start: bool | None = True
-) -> Prompt:
-    """Return the prompt of a text, or raise ValueError where it is one token, or without such segments.
-
-    A token belongs to the segment in which it begins. An answer is cut into tokens after the prompt if that leaves the
-    prompt's own tokens as they are, else by itself. With ``start`` None start tokens are those that the text has.
-    """
-    if not getattr(tokenizer, "is_fast", False):
-        expected = "a fast tokenizer, which tells where in a text its tokens stand"
-        raise errors.invalid("tokenizer", expected, type(tokenizer).__name__)
-    starts = borders(text, segments)
-    front = [] if start is False else start_tokens(tokenizer)
-    bare = partial(tokenizer, add_special_tokens=False, verbose=False)
-    encoding = bare(text, return_offsets_mapping=True)
-    ids = without_start(front, encoding["input_ids"])
-    front = front if start or len(ids) < len(encoding["input_ids"]) else []
-    if len(ids) < 2:
-        raise errors.invalid("text", "2 tokens or more", len(ids))
-    first = [start for start, _ in encoding["offset_mapping"][-len(ids) :]]
-    segment = np.searchsorted(starts, first, side="right") - 1
-    if empty := sorted({*range(len(starts))} - {*segment.tolist()}):
-        raise errors.invalid(f"segments: {empty[0]}", "a token or more", repr(text[starts[empty[0]] :][:40]))
-    return Prompt(
-        np.array([*front, *ids], dtype=np.int64),
-        (*(str(tokenizer.decode([token])) for token in front), *_cut(text, [starts[0], *first[1:]])),
-        np.concatenate([np.full(len(front), -1), segment]),
-        _cut(text, starts),
-        () if answer is None else answer_tokens(bare, text, encoding["input_ids"], answer),
-    )
-
-
-def _cut(text: str, starts: list[int]) -> tuple[str, ...]:
-    """Return the parts of a text, up to the next one or the end."""
-    return tuple(text[a:b] for a, b in itertools.pairwise([*starts, len(text)]))
 
 
 def borders(text: str, segments: str | Sequence[str] | None) -> list[int]:

@@ -15,6 +15,7 @@ import numpy as np
 from posbias import errors
 from posbias.lookup.tasks import PLACES, Task
 from posbias.measure.corpus import BUILDERS, Corpus
+from posbias.prompts import Ask
 
 ROW = "a row of documents, question and answer"
 SYLLABLES = ("qua mor tel bri van hol sed gar lin ost pel rud fen wex jar kol", "da ve ri no lu ma te so",
@@ -42,16 +43,6 @@ NEUTRAL = (
     "Many photographs of it hang in the town hall.", "Children like to play on the stairs in front.",
 )  # fmt: skip
 """Sentences that say nothing of any fact."""
-
-
-@dataclass(frozen=True)
-class Ask:
-    """Hold the parts of a prompt: documents, a question, its answer, and the first words of that, which are given."""
-
-    documents: tuple[str, ...]
-    question: str
-    answer: str
-    begin: str = ""
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ import xarray as xr
 from torch import nn
 
 from posbias import errors
-from posbias.lookup.contexts import Ask, Context, make_contexts, row_contexts
-from posbias.lookup.prompts import Prompt, make_prompts, use_template
+from posbias.lookup.contexts import Context, make_contexts, row_contexts
 from posbias.lookup.reader import open_reader
 from posbias.lookup.tasks import LAYOUT, SCHEMA, SCORES, TASKS, Task
 from posbias.measure.corpus import Prompts
@@ -23,6 +22,7 @@ from posbias.measure.progress import progress as told
 from posbias.measure.session import Session
 from posbias.models.biases import added_biases, fitting_biases
 from posbias.models.loading import check_fits
+from posbias.prompts import Ask, Prompt, use_template, write_prompts
 from posbias.settings import Settings
 
 KEPT = (
@@ -97,7 +97,7 @@ def place_prompts(settings: Settings, task: Task, rows: Sequence[Ask] | None) ->
     placed: Placed = {}
     for arm in (arm for arm in task.wanted if arm in contexts[0].asks):
         how = template, settings.special_tokens
-        placed[arm] = [make_prompts(tokenizer, task.name, context.asks[arm], *how) for context in contexts]
+        placed[arm] = [write_prompts(tokenizer, task.name, context.asks[arm], *how) for context in contexts]
         for k, context in enumerate(placed[arm], 1):
             try:
                 check_fits(config, tokenizer, max(len(prompt.ids + prompt.answer_ids) for prompt in context))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from posbias import errors
-from posbias.explain.prompt import by_segment, tokenise
+from posbias.explain.prompt import by_segment
 from posbias.files import data_folder
-from posbias.lookup.contexts import Ask, make_contexts
-from posbias.lookup.prompts import Prompt, answer_tokens, make_prompts, write_prompt, write_question
+from posbias.lookup.contexts import make_contexts
 from posbias.lookup.reader import Reader
 from posbias.lookup.run import look_up
 from posbias.lookup.tasks import Task
@@ -28,6 +26,7 @@ from posbias.measure.instrument import Instrument
 from posbias.measure.quantities.contributions import LayerContributions
 from posbias.measure.session import Session
 from posbias.models.attention import Reading
+from posbias.prompts import LAYOUT, Ask, Prompt, write_prompt, write_prompts
 from posbias.settings import Settings
 from studies.additions import divided_logits
 from studies.making import go_on
@@ -41,11 +40,11 @@ OTHERS = ("integrated gradients", "integrated gradients, signed", "attention, in
 STEPS = 8
 """Steps of integrated gradients."""
 REMEDIES = {
-    "as it is": "{0}\n\n{1}",
-    "question first and last": "{1}\n\n{0}\n\n{1}",
-    "twice": "{0}\n\n{1}\n\n{0}\n\n{1}",
+    "as it is": LAYOUT,
+    "question first and last": ("question", *LAYOUT),
+    "twice": LAYOUT + LAYOUT,
 }
-"""How documents (0) and question (1) are put together."""
+"""In which order instruction, documents and question are written."""
 
 KNOWN = (
     "The capital of France is", "The opposite of hot is", "The first month of the year is",
@@ -79,8 +78,9 @@ def measure_remedies(settings: Settings, places: int = 8, asked: int = 1) -> xr.
     def read(k: int) -> Row:
         where = [(k + step * places // asked) % places for step in range(asked)]
         found = []
-        for form in REMEDIES.values():
-            prompts = [write_remedy(session.tokenizer, contexts[k].asks["competing"][place], form) for place in where]
+        for layout in REMEDIES.values():
+            asks = [replace(contexts[k].asks["competing"][place], layout=layout) for place in where]
+            prompts = write_prompts(session.tokenizer, "documents", asks, True, False)
             found.append([reader.answer(prompt.ids, prompt.answer_ids) for prompt in prompts])
         scores = np.array(found)
         return {"log_probability": scores[..., 0], "correct": scores[..., 1], "asked": np.array(where)}
@@ -91,15 +91,6 @@ def measure_remedies(settings: Settings, places: int = 8, asked: int = 1) -> xr.
     }
     arrays["asked"] = (("context", "question"), rows["asked"].astype(np.int8))
     return xr.Dataset(arrays, {"remedy": list(REMEDIES)}, session.provenance())
-
-
-def write_remedy(tokenizer: Any, ask: Ask, form: str) -> Prompt:
-    """Return a prompt whose documents and question are put together as one of :data:`REMEDIES` says."""
-    documents, question = write_question("documents", ask).rsplit("\n\n", 1)
-    text = write_prompt(tokenizer, form.format(documents, question), ask.begin, True)
-    bare = partial(tokenizer, add_special_tokens=False, verbose=False)
-    ids = bare(text)["input_ids"]
-    return Prompt(text, f" {ask.answer}", tuple(ids), answer_tokens(bare, text, ids, f" {ask.answer}"))
 
 
 def measure_used(settings: Settings, places: int = 8) -> xr.Dataset:
@@ -116,9 +107,9 @@ def measure_used(settings: Settings, places: int = 8) -> xr.Dataset:
     def read(k: int) -> Row:
         asks = contexts[k].asks["competing"]
         answers = [ask.answer for ask in asks]
-        prompts = make_prompts(session.tokenizer, "documents", asks, True, False)
+        prompts = write_prompts(session.tokenizer, "documents", asks, True, False)
         given = [give_answer(session.tokenizer, reader, prompt.ids) for prompt in prompts]
-        cut = [cut_documents(session.tokenizer, p, a) for p, a in zip(prompts, asks, strict=True)]
+        cut = [prompt.segment for prompt in prompts]
         tokens = [tuple(answer) for _, answer in given]
         source = np.array([answers.index(text) if text in answers else -1 for text, _ in given])
         told = [reader.answer(p.ids, p.answer_ids) for p in prompts]
@@ -150,9 +141,9 @@ def measure_exceptions(settings: Settings, places: int = 8) -> xr.Dataset:
 
     def removed(ask: Ask, what: str) -> tuple[str, dict[str, np.ndarray]]:
         """Return the answer given, and its changes without one document, and without another one after the first."""
-        (prompt,) = make_prompts(session.tokenizer, "documents", [ask], True, False)
+        prompt = write_prompt(session.tokenizer, "documents", ask, True, False)
         text, tokens = give_answer(session.tokenizer, reader, prompt.ids)
-        cut, found = cut_documents(session.tokenizer, prompt, ask), {}
+        cut, found = prompt.segment, {}
         for name in (what, f"{what}_again"):
             found[name] = remove_documents(reader, [prompt], [tuple(tokens)], [cut], places)[0]
             left = cut != found[name].argmin() + 1
@@ -203,9 +194,9 @@ def measure_others(settings: Settings, places: int = 8) -> xr.Dataset:
     def read(k: int) -> Row:
         asks = contexts[k].asks["competing"]
         row: dict[str, list[Any]] = {way: [] for way in (*OTHERS, "missing", "change")}
-        for prompt, ask in zip(make_prompts(tokenizer, "documents", asks, True, False), asks, strict=True):
+        for prompt in write_prompts(tokenizer, "documents", asks, True, False):
             given, answer = give_answer(tokenizer, reader, prompt.ids)
-            n, cut = len(prompt.ids), cut_documents(tokenizer, prompt, ask)
+            n, cut = len(prompt.ids), prompt.segment
             value = answer_value(answer)
             ids = torch.tensor([[*prompt.ids, *answer[:-1]]], device=model.device)
             nothing = ids.clone()
@@ -243,14 +234,6 @@ def give_answer(tokenizer: Any, reader: Reader, ids: Sequence[int]) -> tuple[str
     """Return what a model answers, its likeliest token each time, up to a full stop; and the tokens of that."""
     tokens = reader.greedy(ids, MOST, lambda some, k: bool(some) and not END.isdisjoint(tokenizer.decode([k])))
     return tokenizer.decode(tokens).strip(), tokens
-
-
-def cut_documents(tokenizer: Any, prompt: Prompt, ask: Ask) -> Int[np.ndarray, "n"]:
-    """Return of each token which document it is in, from 1 on: 0 is what stands before, the last is the question."""
-    parts = [f"Document {k}: {text}" for k, text in enumerate(ask.documents, 1)]
-    found = tokenise(tokenizer, prompt.text, parts, None, start=False)
-    assert tuple(found.ids) == prompt.ids and len(found.texts) == len(parts) + 2
-    return found.segment
 
 
 def remove_documents(

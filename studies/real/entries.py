@@ -15,11 +15,11 @@ from jaxtyping import Int
 from torch import Tensor
 
 from posbias.files import data_folder
-from posbias.lookup.prompts import write_prompt
 from posbias.measure.quantities.use import draw_replacements
 from posbias.measure.results import read_results, write_results
 from posbias.measure.run import measure
 from posbias.measure.session import Session
+from posbias.prompts import apply_template
 from posbias.settings import Settings
 from studies.changes import measure_changes, measure_gradient
 from studies.making import go_on, summarise
@@ -143,7 +143,7 @@ def frame_of(tokenizer: Any, front: str) -> tuple[list[int], Int[Tensor, "m"]]:
     chat, about = front.startswith("chat"), front.endswith("about")
     whole = FRONTS.get(front, "") + MARK
     if chat:
-        whole = write_prompt(tokenizer, f"{MARK}\n\n{ASKS}" if about else MARK, "", True)
+        whole = apply_template(tokenizer, f"{MARK}\n\n{ASKS}" if about else MARK)
     if about:
         whole += BEGINS if chat else f"\n\n{BEGINS}"
     before, after = (tokenizer(part, add_special_tokens=False).input_ids for part in whole.split(MARK))

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 
 from posbias import errors
-from posbias.lookup.contexts import Ask
+from posbias.prompts import Ask
 
 PLACES = 8
 """Documents of a prompt."""

@@ -14,14 +14,13 @@ import xarray as xr
 from jaxtyping import Float, Int
 
 from posbias.files import data_folder
-from posbias.lookup.contexts import Ask, make_contexts
-from posbias.lookup.prompts import Prompt, make_prompts
+from posbias.lookup.contexts import make_contexts
 from posbias.lookup.reader import Reader
 from posbias.lookup.tasks import Task
-from posbias.measure.corpus import Corpus
-from posbias.measure.corpus import make_prompts as cut_prompts
+from posbias.measure.corpus import Corpus, make_prompts
 from posbias.measure.model import open as open_model
 from posbias.measure.quantities.use import draw_replacements
+from posbias.prompts import Ask, Prompt, write_prompts
 from posbias.provenance import versions
 from studies.changes import measure_changes
 from studies.making import go_on, shave
@@ -108,9 +107,9 @@ def measure_answers(world: World) -> xr.Dataset:
     def read(k: int) -> Row:
         asks = contexts[k].asks["competing"]
         answers = [ask.answer for ask in asks]
-        prompts = make_prompts(tokenizer, "documents", asks, True, False)
+        prompts = write_prompts(tokenizer, "documents", asks, True, False)
         given = [give_answer(tokenizer, reader, prompt.ids) for prompt in prompts]
-        apart = make_prompts(tokenizer, "documents", contexts[k].asks["not_competing"], True, False)
+        apart = write_prompts(tokenizer, "documents", contexts[k].asks["not_competing"], True, False)
         told = np.array([reader.answer(p.ids, p.answer_ids) for p in (*prompts, *apart)], dtype=np.float32)
         source = np.array([answers.index(text) if text in answers else -1 for text in given])
         both = {"": told[: len(prompts)], "apart_": told[len(prompts) :]}
@@ -141,7 +140,7 @@ def measure_heads(world: World) -> xr.Dataset:
 
     def read(k: int) -> Row:
         asks = contexts[k].asks["competing"]
-        prompts = make_prompts(tokenizer, "documents", asks, True, False)
+        prompts = write_prompts(tokenizer, "documents", asks, True, False)
         pairs = [read_heads(model, p, document_of(tokenizer, p, a)) for p, a in zip(prompts, asks, strict=True)]
         attention = np.stack([weights for weights, _ in pairs], 2)  # (layer, head, asked, document and first)
         return {"attention": attention.astype(np.float32), "influence": np.stack([x for _, x in pairs])}
@@ -193,7 +192,7 @@ def measure_text(world: World) -> xr.Dataset:
     sizes, model, tokenizer = world.sizes, world.model, world.tokenizer
     corpus = Corpus("texts", given=world.texts)
     how: dict[str, Any] = {"rule": "cut", "special_tokens": False}
-    ids = torch.from_numpy(cut_prompts(corpus, tokenizer, sizes.prompts, sizes.length, **how).ids)
+    ids = torch.from_numpy(make_prompts(corpus, tokenizer, sizes.prompts, sizes.length, **how).ids)
     model.set_attn_implementation("sdpa")
 
     def read(k: int) -> Row:

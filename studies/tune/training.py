@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from posbias import errors
 from posbias.files import data_folder
 from posbias.lookup.contexts import make_contexts
-from posbias.lookup.prompts import Prompt, make_prompts
 from posbias.lookup.reader import Reader
 from posbias.lookup.tasks import Task
+from posbias.prompts import Prompt, write_prompts
 from studies import checkpoint
 from studies import train as trainer
 from studies.tune.facts import PLACES, check_arm, make_set
@@ -167,7 +167,7 @@ def make_run(source: Any, tuning: Tuning, text: str = "") -> tuple[trainer.Run, 
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=tuning.autocast):
             if stream is None:
                 asks = make_set(tuning.arm, tuning.seed, number)
-                return packed_loss(adapted, pack(make_prompts(tokenizer, "documents", asks, True, False)))
+                return packed_loss(adapted, pack(write_prompts(tokenizer, "documents", asks, True, False)))
             start = int(np.random.default_rng([tuning.seed, number]).integers(len(stream) - tuning.length))
             return text_loss(adapted, stream[None, start : start + tuning.length])
 
@@ -190,7 +190,7 @@ def score_by_place(model: Any, tokenizer: Any) -> Float[np.ndarray, "2 P"]:
     """Return log-probability, and the share of right answers, by place of competing documents."""
     reader, found = Reader(model), []
     for context in make_contexts(Task("documents", PLACES), TEST_SETS, TEST_SEED):
-        prompts = make_prompts(tokenizer, "documents", context.asks["competing"], True, False)
+        prompts = write_prompts(tokenizer, "documents", context.asks["competing"], True, False)
         found.append([reader.answer(prompt.ids, prompt.answer_ids) for prompt in prompts])
     return np.array(found, dtype=np.float64).mean(0).T
 

@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_se
 import posbias
 from posbias.explain.explanation import answer
 from posbias.explain.measure import LEAST
-from posbias.explain.prompt import tokenise, without_label
+from posbias.explain.prompt import token_texts, without_label, write
 from posbias.lookup.reader import Reader as CacheReader
 from posbias.lookup.reader import open_reader
 from posbias.predict import predict
@@ -225,9 +225,10 @@ def test_contributions_are_those_of_the_prompt(place, monkeypatch):
 def test_a_start_token_that_is_written_in_the_prompt_is_in_no_segment(place):
     """As chat templates write it."""
     tokenizer = AutoTokenizer.from_pretrained(place / "llama")
-    bare, found = (tokenise(tokenizer, words, "\n\n", None) for words in (TEXT, f"<s>{TEXT}"))
+    bare, found = (write(tokenizer, words, "\n\n", None) for words in (TEXT, f"<s>{TEXT}"))
     assert np.array_equal(found.ids, bare.ids) and np.array_equal(found.segment, bare.segment)
-    assert found.tokens[2:] == bare.tokens[2:] and found.tokens[1] == f"<s>{bare.tokens[1]}"
+    one, other = (token_texts(tokenizer, prompt) for prompt in (bare, found))
+    assert other[2:] == one[2:] and other[1] == f"<s>{one[1]}"
 
 
 def test_documents_are_segments_by_their_headings_and_messages_go_through_the_template(place, tmp_path, capsys):

@@ -7,14 +7,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import xarray as xr
-from lookup_worlds import byte_tokenizer
+from lookup_worlds import TEMPLATE, byte_tokenizer
 from scipy.stats import beta
 
 from posbias.lookup import scores
-from posbias.lookup.contexts import Ask, holds, make_contexts, read_rows, row_contexts
+from posbias.lookup.contexts import holds, make_contexts, read_rows, row_contexts
 from posbias.lookup.file import Found, verdict
-from posbias.lookup.prompts import answer_tokens, make_prompts, write_question
 from posbias.lookup.tasks import Task
+from posbias.prompts import LAYOUT, Ask, answer_tokens, pieces, write_prompt
 
 
 @pytest.mark.parametrize(("task", "places"), [("documents", 8), ("kv", 5), ("documents", 12)])
@@ -37,7 +37,7 @@ def test_every_part_is_asked_for_in_turn_and_answers_alone(task, places):
 
 def test_pairs_are_json_and_the_first_stands_as_the_others_do():
     asks = make_contexts(Task("kv", places=4), 1, 0)[0].asks["competing"]
-    written = write_question("kv", asks[0])
+    written = "".join(text for _, text in pieces("kv", asks[0]))
     pairs = json.loads(written[written.index("{") : written.index("}") + 1])
     assert list(pairs)[0] in asks[0].begin and f'"{pairs[[*pairs][2]]}' == asks[2].answer
     assert written.startswith("Answer the question from this JSON object.\n\n{")
@@ -59,7 +59,7 @@ def test_an_answer_in_two_documents_is_told_and_strange_documents_never_have_it(
 
 def test_an_answer_follows_its_prompt_as_one_text_does():
     tokenizer = byte_tokenizer()
-    (one,) = make_prompts(tokenizer, "documents", [Ask(("x", "y"), "q", "an answer", "It is")], False, False)
+    one = write_prompt(tokenizer, "documents", Ask(("x", "y"), "q", "an answer", "It is"), False, False)
     assert one.text.endswith("Question: q\nAnswer: It is") and one.answer == " an answer"
     assert tokenizer.decode([*one.ids, *one.answer_ids]) == one.text + one.answer
     with pytest.raises(ValueError, match="^answer: expected a token or more, received ' a'"):
@@ -265,3 +265,35 @@ def test_places_differ_only_where_they_do():
     nothing = [scores.difference_p_value(rng.normal(size=(12, 8)), seed=k) for k in range(20)]
     assert np.mean(np.array(nothing) <= 0.05) <= 0.2 and np.std(nothing) > 0.15
     assert scores.difference_p_value(rng.normal(size=(12, 1)) * np.ones(8)) == 1, "a context's own level is no place"
+
+
+@pytest.mark.parametrize("template", [False, True])
+@pytest.mark.parametrize("task", ["documents", "kv"])
+def test_spans_say_where_the_parts_of_a_prompt_are(task, template):
+    """Of a tokenizer of bytes each token is a letter, so that a span's text is the part's own."""
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = TEMPLATE
+    ask = Ask(("a: 1", "b: 2"), "which?", "1", "It is", layout=("question", *LAYOUT))
+    prompt = write_prompt(tokenizer, task, ask, template, True)
+    texts = [(span.part, tokenizer.decode(prompt.ids[span.start : span.stop])) for span in prompt.spans]
+    front = {False: [], True: ["<user>"]}[template]
+    documents = {"documents": ["Document 1: a: 1\n\n", "Document 2: b: 2"], "kv": ["a: 1,\n ", "b: 2}"]}[task]
+    told = "Answer the question from these documents.\n\n" if task == "documents" else None
+    assert [part for part, _ in texts if part != "start"] == [
+        "question", "instruction", "document", "document", "question", "begin",
+    ]  # fmt: skip
+    assert [text for part, text in texts if part == "document"] == documents
+    assert "".join(text for part, text in texts if part != "start") == prompt.text
+    assert dict(texts)["begin"].strip() == "It is" and dict(texts)["question"].startswith("\n\nQuestion: which?")
+    assert told is None or dict(texts)["instruction"].strip() == told.strip()
+    assert prompt.texts[0].startswith("".join([*front, "Question: which?"])) and len(prompt.texts) == 5
+    assert prompt.message == (prompt.text[len("<user>") :].split("\n<assistant>")[0] if template else "")
+    gone = prompt.without(2)
+    assert documents[0] not in gone.text and len(gone.ids) == len(prompt.ids) - len(documents[0])
+    assert tokenizer.decode(gone.ids).removeprefix("<s>") == gone.text
+
+
+def test_a_template_that_rewrites_the_message_leaves_no_spans():
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = TEMPLATE.replace("m['content']", "m['content'] | upper")
+    assert not write_prompt(tokenizer, "documents", Ask(("x", "y"), "q", "a"), True, False).spans

@@ -12,12 +12,12 @@ import torch
 from lookup_worlds import TEMPLATE, byte_tokenizer, save_network
 
 from posbias.lookup.contexts import make_contexts
-from posbias.lookup.prompts import make_prompts
 from posbias.lookup.reader import Reader
 from posbias.lookup.tasks import Task
 from posbias.measure.corpus import Corpus
 from posbias.measure.quantities.contributions import LayerContributions
 from posbias.models.loading import Source
+from posbias.prompts import write_prompts
 from posbias.settings import Settings
 from studies.documents import measure
 
@@ -37,7 +37,7 @@ def world(settings):
     session = measure.open_session(settings.source)
     instrument, _ = measure.open_model(session)
     asks = make_contexts(Task("documents", PLACES), 1, 0)[0].asks["competing"]
-    prompts = make_prompts(session.tokenizer, "documents", asks, True, False)
+    prompts = write_prompts(session.tokenizer, "documents", asks, True, False)
     return SimpleNamespace(session=session, instrument=instrument, model=instrument.model, asks=asks, prompts=prompts)
 
 
@@ -48,7 +48,7 @@ def log_probability(model, ids, answer):
 
 
 def test_a_document_is_removed_from_the_text(world):
-    cut = [measure.cut_documents(world.session.tokenizer, p, a) for p, a in zip(world.prompts, world.asks, strict=True)]
+    cut = [prompt.segment for prompt in world.prompts]
     answers = [p.answer_ids for p in world.prompts]
     found = measure.remove_documents(Reader(world.model), world.prompts, answers, cut, PLACES)
     bare = world.session.tokenizer
@@ -113,14 +113,14 @@ def test_an_answer_ends_before_the_full_stop():
 
 
 def test_remedies_are_written_as_they_are_called(world):
-    ask = world.asks[0]
-    for name, form in measure.REMEDIES.items():
-        prompt = measure.write_remedy(world.session.tokenizer, ask, form)
+    ask, written = world.asks[0], {}
+    for name, layout in measure.REMEDIES.items():
+        (prompt,) = write_prompts(world.session.tokenizer, "documents", [replace(ask, layout=layout)], True, False)
         asked, documents = (prompt.text.count(x) for x in (f"Question: {ask.question}", ask.documents[0]))
         assert (asked, documents) == {"as it is": (1, 1), "question first and last": (2, 1), "twice": (2, 2)}[name]
-    plain = measure.write_remedy(world.session.tokenizer, ask, measure.REMEDIES["as it is"])
-    assert plain == world.prompts[0]
-    first = measure.write_remedy(world.session.tokenizer, ask, measure.REMEDIES["question first and last"])
+        written[name] = prompt
+    assert written["as it is"] == world.prompts[0]
+    first = written["question first and last"]
     assert first.text.index("Question:") < first.text.index("Document 1:")
 
 

@@ -6,8 +6,8 @@ import torch
 from lookup_worlds import TEMPLATE, byte_tokenizer, save_network
 
 from posbias.lookup import contexts
-from posbias.lookup.prompts import make_prompts
 from posbias.models.loading import Source
+from posbias.prompts import write_prompts
 from studies.results import Results
 from studies.tune import facts, training
 from studies.tune.__main__ import main
@@ -65,7 +65,7 @@ def test_the_answer_stands_where_the_arm_asks_for_it(arm):
 def test_questions_in_one_row_are_read_as_apart(folder):
     source = Source(str(folder))
     model, tokenizer = source.read_model(torch.float32, "cpu", None, "sdpa"), source.load_tokenizer()
-    prompts = make_prompts(tokenizer, "documents", facts.make_set("every", 0, 1), True, False)
+    prompts = write_prompts(tokenizer, "documents", facts.make_set("every", 0, 1), True, False)
     packed = training.pack(prompts)
     assert packed.ids.shape[1] < 0.7 * sum(len(prompt.ids) for prompt in prompts)
     expected = []
@@ -162,7 +162,7 @@ def test_heads_are_the_models_own(folder):
     found = measure_heads(world)
     task = contexts.Task("documents", facts.PLACES)
     asks = contexts.make_contexts(task, 1, 0)[0].asks["competing"]
-    prompt = make_prompts(world.tokenizer, "documents", asks, True, False)[2]
+    prompt = write_prompts(world.tokenizer, "documents", asks, True, False)[2]
     document = document_of(world.tokenizer, prompt, asks[2])
     text = [world.tokenizer.decode([prompt.ids[k] for k in np.flatnonzero(document == d)]) for d in range(8)]
     assert all(f"Document {d + 1}: {asks[2].documents[d]}" in text[d] for d in range(8))
@@ -180,7 +180,7 @@ def test_scores_by_place_are_the_readers(folder, monkeypatch):
     world = open_world(Source(str(folder)), None, 0, TEXTS, TRIAL)
     found = training.score_by_place(world.model, world.tokenizer)
     asks = contexts.make_contexts(contexts.Task("documents", facts.PLACES), 1, training.TEST_SEED)[0].asks["competing"]
-    prompt = make_prompts(world.tokenizer, "documents", [asks[4]], True, False)[0]
+    prompt = write_prompts(world.tokenizer, "documents", [asks[4]], True, False)[0]
     expected = training.Reader(world.model, shared=False).answer(prompt.ids, prompt.answer_ids)[0]
     assert found.shape == (2, facts.PLACES) and found[0, 4] == pytest.approx(expected, abs=1e-3)
 
