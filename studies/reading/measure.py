@@ -10,11 +10,10 @@ import numpy as np
 import torch
 import xarray as xr
 
-from posbias.explain.prompt import tokenise
 from posbias.files import data_folder
-from posbias.lookup.prompts import Prompt, make_prompts
 from posbias.measure.corpus import Corpus, Prompts
 from posbias.measure.session import Session
+from posbias.prompts import Prompt, write_prompts
 from posbias.settings import Settings
 from studies.making import go_on
 from studies.reading.sets import Listing, Sets
@@ -61,7 +60,7 @@ def join_rows(rows: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 def read_list(tokenizer: Any, model: Any, listing: Listing, template: bool) -> dict[str, np.ndarray]:
     """Return the rows of one list of documents, a row a question."""
-    prompts = make_prompts(tokenizer, "documents", listing.asks, template, False)
+    prompts = write_prompts(tokenizer, "documents", listing.asks, template, False)
     given = give_answers(tokenizer, model, prompts)
     where = [listing.answers.index(text) if text and text in listing.answers else -1 for text in given]
     Q = len(prompts)
@@ -69,16 +68,14 @@ def read_list(tokenizer: Any, model: Any, listing: Listing, template: bool) -> d
         "asked": np.array(listing.asked),
         "source": np.array(where),
         "competing": np.tile(listing.competing, (Q, 1)),
-        "token": np.tile(middle_tokens(tokenizer, prompts[0], listing.documents), (Q, 1)),
+        "token": np.tile(middle_tokens(prompts[0]), (Q, 1)),
         "tokens": np.array([len(prompt.ids) for prompt in prompts]),
     }
 
 
-def middle_tokens(tokenizer: Any, prompt: Prompt, documents: Sequence[str]) -> np.ndarray:
+def middle_tokens(prompt: Prompt) -> np.ndarray:
     """Return the middle token of each document in a prompt."""
-    parts = [f"Document {k}: {text}" for k, text in enumerate(documents, 1)]
-    segment = tokenise(tokenizer, prompt.text, parts, None, start=False).segment
-    return np.array([np.flatnonzero(segment == k).mean() for k in range(1, len(parts) + 1)])
+    return np.array([np.arange(span.start, span.stop).mean() for span in prompt.of("document")])
 
 
 @torch.no_grad()

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from posbias.lookup.contexts import NAMES, NEUTRAL, Ask, make_contexts
+from posbias.lookup.contexts import NAMES, NEUTRAL, make_contexts
 from posbias.lookup.tasks import Task
+from posbias.prompts import Ask
 
 OTHER_KINDS = (
     ("The dog of {} is called", "name"), ("The grandmother of {} was born in", "year"),
