@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,13 +19,11 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 
 from posbias import errors
-from posbias.explain.prompt import tokenise
-from posbias.lookup.contexts import Ask
-from posbias.lookup.prompts import answer_tokens, write_prompt, write_question
 from posbias.measure.instrument import Instrument
 from posbias.models.attention import Reading, handed
 from posbias.models.families import text_config
 from posbias.models.hooks import given, hooked, regiven, returned
+from posbias.prompts import Ask, write_prompt
 
 Head = tuple[int, int]
 """A layer and a head in it, counted from 0."""
@@ -87,28 +84,25 @@ def lay_out(tokenizer: Any, asks: Sequence[Ask], numbers: Sequence[int] | None =
 
     ``numbers`` are what documents are called in place of 1, 2, …
     """
-    count, bare = len(asks), partial(tokenizer, add_special_tokens=False, verbose=False)
-    prompts, answers = [], []
-    for ask in asks:
-        written = write_question("documents", ask)
-        parts = [f"Document {k}: {text}" for k, text in enumerate(ask.documents, 1)]
-        if numbers is not None:
-            renamed = [f"Document {k}: {text}" for k, text in zip(numbers, ask.documents, strict=True)]
-            for old, new in zip(parts, renamed, strict=True):
-                written = written.replace(old, new)
-            parts = renamed
-        text = write_prompt(tokenizer, written, ask.begin, True)
-        prompts.append(tokenise(tokenizer, text, parts, None, start=False))
-        ids = list(map(int, prompts[-1].ids))
-        answers.append(answer_tokens(bare, text, ids, f" {ask.answer}"))
+    count = len(asks)
+    if numbers is not None:
+        asks = [named(ask, numbers) for ask in asks]
+    prompts = [write_prompt(tokenizer, "documents", ask, True, False) for ask in asks]
+    answers = [prompt.answer_ids for prompt in prompts]
     n = int((prompts[0].segment <= count).sum())
-    starts = {tuple(map(int, prompt.ids[:n])) for prompt in prompts}
+    starts = {prompt.ids[:n] for prompt in prompts}
     if len(starts) > 1:
         raise errors.invalid("documents", "the same ones for each question", f"{len(starts)} beginnings")
     shared = shared_tokens(answers)
-    tails = [(*map(int, prompt.ids[n:]), *answers[0][:shared]) for prompt in prompts]
+    tails = [(*prompt.ids[n:], *answers[0][:shared]) for prompt in prompts]
     rests = tuple(answer[shared:] for answer in answers)
     return DocumentSet(starts.pop(), prompts[0].segment[:n], tuple(Question(tail, rests) for tail in tails))
+
+
+def named(ask: Ask, numbers: Sequence[int]) -> Ask:
+    """Return what is asked with documents called by these numbers."""
+    documents = tuple(f"Document {k}: {text}" for k, text in zip(numbers, ask.documents, strict=True))
+    return replace(ask, documents=documents, label="")
 
 
 def shared_tokens(answers: Sequence[Sequence[int]]) -> int:
