@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Bool, Float, Int
 
-from posbias.lookup.contexts import Ask
+from posbias.prompts import Ask
 from posbias.settings import Settings
 from studies.making import go_on
 from studies.reading.heads import JUDGE, PLACES, competing, open_passes, unfinished

@@ -17,10 +17,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from posbias.files import data_folder
-from posbias.lookup.contexts import Ask, make_contexts
+from posbias.lookup.contexts import make_contexts
 from posbias.lookup.tasks import Task
 from posbias.measure.corpus import Corpus, Prompts
 from posbias.measure.session import Session
+from posbias.prompts import Ask
 from posbias.settings import Settings
 from studies import results
 from studies.making import go_on
