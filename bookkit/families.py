@@ -25,7 +25,11 @@ def _cells(row: Family) -> tuple[str, ...]:
         special.append("attention's output is normed")
     if not row.norm:
         special.append("no norm before attention")
-    special += ["latent values"] * bool(row.latent)
+    if row.latent:
+        special.append("latent values")
+    if row.gate:
+        special.append("attention's averages are gated")
+    special += [f"layers of {kind.replace('_', ' ')}" for kind in row.mixers.values()]
     positions = "by configuration" if callable(row.position) else row.position
     return f"`{row.name}`", positions, _said(row.parallel), _said(row.fused), ", ".join(special)
 

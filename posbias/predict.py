@@ -33,14 +33,14 @@ from posbias.rollout.logits import position_logits
 from posbias.rollout.masks import Mask
 from posbias.rollout.structured import biased_kernels, structured_kernels
 from posbias.rollout.untrained import aligned_profile, untrained_profile
-from posbias.settings import MATRICES
+from posbias.settings import ATTENDED, MATRICES
 
 Prediction = Float[np.ndarray, "n"]
 
 LAW = {"gains": "branch_gain", "scales": "branch_scale", "outputs": "output_scale", "parallel": "parallel"}
 """What head gains are predicted with, as the engine and a file name it."""
 HELD: dict[str, set[str]] = {
-    "mixing": {"lambda_frobenius"},
+    "mixing": {"lambda_frobenius", "slopes"},
     "kernels": {"attention"},
     "content": {"content_diagonal", "content_offdiagonal"},
     "branches": {*LAW.values(), "step_gain"},
@@ -143,7 +143,10 @@ def predict(results: xr.Dataset, name: str) -> Prediction:
 def advice(results: xr.Dataset, name: str) -> str:
     """Return why a measurement lacks a prediction: what to measure, or that this model has none of it."""
     one = find(name)
-    for quantity in one.needs:
+    needed = set(one.needs)
+    if needed & {"mixing", *ATTENDED}:  # by positions, or as measured
+        needed.add("attention")
+    for quantity in needed:
         if (why := results.attrs.get(f"no_{quantity}")) is not None:
             return f"none of a model with {why}"
     asked, n = {*str(results.attrs.get("quantities")).split(",")}, int(results.attrs["length"])
@@ -162,10 +165,11 @@ def _kept(results: xr.Dataset) -> set[str]:
 
 def _absent(results: xr.Dataset, one: Predictor) -> tuple[str, str]:
     """Return what a measurement can be predicted with, and what it lacks for another."""
-    if not (there := available(results)):
+    there = available(results)
+    if not there and "lambda_frobenius" not in results:
         return "none, of a measurement of influence alone", one.name
     why = advice(results, one.name)
-    return f"one of {', '.join(there)}, which the measurement describes", f"{one.name}: {why}"
+    return f"one of {', '.join(there) or 'none'}, which the measurement describes", f"{one.name}: {why}"
 
 
 # Rollouts: sizes, through kernels mixed with the identity

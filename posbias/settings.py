@@ -38,6 +38,8 @@ QUANTITIES = {
 }
 """Name → meaning, in the order in which files name them."""
 ALWAYS = ("mixing", "influence")
+ATTENDED = frozenset({"kernels", "content", "logits", "heads", "branches", "ladder"})
+"""Quantities that are read of attention, which every layer has to have."""
 MATRICES = frozenset({"kernels", "branches", "contributions"})
 """Quantities that are matrices of all pairs of tokens."""
 ALONE = ("influence",)

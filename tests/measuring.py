@@ -105,6 +105,22 @@ CONFIGS = {
     "gpt_bigcode": ("gpt_bigcode", GPT),
     "gpt_bigcode-heads": ("gpt_bigcode", {**GPT, "multi_query": False}),
 }
+HYBRIDS = {
+    "lfm2": ("lfm2", {**LLAMA, "layer_types": ["conv", "full_attention", "conv"], "conv_bias": True}),
+    "granitemoehybrid": (
+        "granitemoehybrid",
+        {**LLAMA, "layer_types": ["linear_attention", "full_attention", "linear_attention"], "mamba_n_heads": 8}
+        | {"mamba_n_groups": 2, "mamba_d_state": 8, "mamba_chunk_size": 8, "residual_multiplier": 0.3}
+        | {"num_local_experts": 0, "shared_intermediate_size": 48},
+    ),
+    "qwen3_next": (
+        "qwen3_next",
+        {**LLAMA, **MIXTURE, "head_dim": 8, "layer_types": ["linear_attention", "full_attention", "linear_attention"]}
+        | {"linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_num_key_heads": 2}
+        | {"linear_num_value_heads": 4, "shared_expert_intermediate_size": 24},
+    ),
+}
+"""The same of families some of whose layers have no attention."""
 """Name → (model_type, settings); every family of the table has a row here."""
 
 ALIKE = {"olmo", "olmo3", "olmoe", "gemma3_text", "qwen2_moe", "qwen2_moe-local", "qwen3_moe", "glm4_moe", "cohere2"}
@@ -119,7 +135,7 @@ numbers, and the decoder inside a model of text and pictures, which is ``gemma3_
 
 def settings(name, **changes):
     """Return the configuration of a tiny model."""
-    kind, fields = CONFIGS[name]
+    kind, fields = (CONFIGS | HYBRIDS)[name]
     fields = {**fields, **changes}
     if kind in ("gpt_neox", "opt"):
         fields.pop("num_key_value_heads", None)

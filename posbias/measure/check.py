@@ -178,8 +178,8 @@ class PartsWatch:
 
     def hooks(self) -> list[tuple[nn.Module, After]]:
         """Return the hooks that see what layers add."""
-        family = self.instrument.family
-        return [(family.output_of(layer), self._adds(t)) for t, layer in enumerate(self.instrument.layers)]
+        layers = enumerate(self.instrument.layers)  # none of a family without a row
+        return [(self.instrument.family.output_of(x), self._adds(t)) for t, x in layers]
 
     def observe(self, seen: Seen) -> None:
         """Add up a layer's parts and biases, if they can be read."""

@@ -225,10 +225,15 @@ class Measurement:
 
     def __repr__(self) -> str:
         sizes, layers = self.results.sizes, "influence alone"
+        attrs = self.results.attrs
         if "lambda_frobenius" in self.results:
-            layers = f"{sizes['layer']} layers × {sizes['head']} heads, total mixing {self.mixing.sum():.3f}"
-        why = self.results.attrs.get("no_branches")
-        lines = [layers, *([] if why is None else [f"head gains: none, of a model with {why}"])]
+            heads = f" × {sizes['head']} heads" if "head" in sizes else ""
+            layers = f"{sizes['layer']} layers{heads}, total mixing {self.mixing.sum():.3f}"
+        names = {"branches": "head gains"}
+        reasons = {str(name)[3:]: why for name, why in attrs.items() if str(name).startswith("no_")}
+        reasons.pop("attention", None)  # said of each quantity that was asked for
+        lines = [f"{names.get(name, name)}: none, of a model with {why}" for name, why in reasons.items()]
+        lines.insert(0, layers)
         return "\n".join([f"Measurement of {self.described}", *lines, repr(self.influence)])
 
 

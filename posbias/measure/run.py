@@ -66,7 +66,11 @@ def measure(
             provenance["self_check"] = session.check_instrument()
             instrument = session.instrument
             bar.update()
-        positions = None if session.family is None else read_positions(instrument, settings.length)
+        positions = None
+        if (why := instrument.no_attention) is not None:
+            provenance["no_attention"] = why
+        elif session.family is not None:
+            positions = read_positions(instrument, settings.length)
         with nullcontext() if added is None else added_biases(instrument.model, added):
             arrays, lacking, variables = read_prompts(session, positions, kept, progress)
     except (MemoryError, RuntimeError) as error:
@@ -87,7 +91,7 @@ def read_prompts(
         kept.remove()
         raise
     lacking = dict(traces.lacking)
-    if "branches" in session.settings.quantities:
+    if "branches" in session.settings.quantities and "branches" not in lacking:
         if (why := no_branches(session.instrument)) is not None:
             lacking["branches"] = why
         elif session.matrices:

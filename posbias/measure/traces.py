@@ -23,8 +23,9 @@ from posbias.measure.quantities import Quantity, kinds_of
 from posbias.measure.results import VARIABLES, is_wide
 from posbias.measure.session import Session
 from posbias.models.attention import Reading, blocks
+from posbias.models.mixers import Given
 from posbias.rollout.masks import sliding_window
-from posbias.settings import RUNGS
+from posbias.settings import ATTENDED, RUNGS
 
 ASKED = ("rollout_own", "ladder_prompts")
 """What is kept of each prompt where it was asked for."""
@@ -111,19 +112,25 @@ class Traces:
         instrument = self.instrument = session.instrument
         self.batches = list(session.batches())
         N, n, T = len(self.ids), settings.length, instrument.T
-        kept: Any = {"quantities": session.quantities, "matrices": session.matrices}
+        self.lacking: dict[str, str] = {}
+        """Quantities that the model has none of, and why."""
+        if (why := instrument.no_attention) is not None:
+            self.lacking = {name: why for name in session.quantities if name in ATTENDED}
+        quantities = [name for name in session.quantities if name not in self.lacking]
+        kept: Any = {"quantities": quantities, "matrices": session.matrices}
         self.layers = [LayerSums(instrument.H, n, where, **kept) for where in instrument.devices()]
         shapes: dict[str, tuple[int, ...]] = {"probability": (), "influence": (n,), "influence_signed": (n,)}
-        if "mixing" in session.quantities:
+        if "mixing" in quantities:
             shapes |= {"lambda_frobenius": (T,), "lambda_token": (T,), "norm_ratio": (T,)}
-        self.carries = "kernels" in settings.quantities
+        self.carries = "kernels" in quantities
         if self.carries:
             shapes["rollout_own"] = (n,)
-        if "ladder" in settings.quantities:
+        if "ladder" in quantities:
             shapes["ladder_prompts"] = (len(RUNGS), 1, n)  # one pairing
         self.rows = {name: torch.zeros(N, *sizes, dtype=torch.float64) for name, sizes in shapes.items()}
         kinds = kinds_of(session.quantities)
-        self.lacking = {name: why for name, kind in kinds.items() if (why := kind.lacking(instrument)) is not None}
+        reasons = {name: kind.lacking(instrument) for name, kind in kinds.items()}
+        self.lacking |= {name: why for name, why in reasons.items() if why is not None}
         self.own: list[Quantity] = [kind(self) for name, kind in kinds.items() if name not in self.lacking]
         self.variables = {name: x for one in self.own for name, x in one.variables.items()}
         for one in self.own:
@@ -188,10 +195,11 @@ class Traces:
         most = self.settings.ladder_prompts
         few = most is None or batch.start < most
 
-        def observe(seen: Reading) -> None:
+        def observe(seen: Reading | Given) -> None:
             nonlocal carried
             layer = self.layers[seen.layer]
-            carried = layer.add(seen, None if carried is None else carried.to(layer.device))
+            if isinstance(seen, Reading):
+                carried = layer.add(seen, None if carried is None else carried.to(layer.device))
             for one in self.own:
                 one.observe(seen)
 

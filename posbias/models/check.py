@@ -24,6 +24,7 @@ from posbias.measure.plain import FAILS
 from posbias.models.attention import Reading
 from posbias.models.families import causal_class, family_of, text_config
 from posbias.models.loading import Source
+from posbias.models.mixers import Given
 
 WITHIN = 1e-4
 """How far off what measuring does not compare may be, of its size."""
@@ -69,19 +70,23 @@ def _opened(folder: Path) -> Any:
 
 def comparisons(instrument: Instrument, ids: Int[Tensor, "1 n"]) -> Iterator[Comparison]:
     """Yield all that is compared of a row, on a few tokens in 32 bits, with eager attention."""
-    row, attention = instrument.family, instrument.attentions[0]
+    row = instrument.family
     yield from compare_model(instrument, ids, 32)[1]
     seen: list[Reading] = []
     softmax: list[float] = []
 
-    def observe(reading: Reading) -> None:
+    def observe(reading: Reading | Given) -> None:
+        if isinstance(reading, Given):
+            return
         again = replace(reading, logits_qk=None, weights=None)
         softmax.append(_apart(again.probabilities, reading.probabilities))
         seen.append(reading)
 
     instrument.forward(ids, observe)
+    if not seen:
+        return
     yield Comparison("attention, against a softmax of content and bias", max(softmax), WITHIN, "bias, scale, calls")
-    stated = row.scale(attention)
+    stated = row.scale(instrument.attentions[0])
     scale = 0.0 if seen[0].scale == 1 else abs(seen[0].scale / stated - 1)  # 1: queries are multiplied before
     yield Comparison(f"scale of q·k, {seen[0].scale:.6g}, against {stated:.6g} as the row says", scale, WITHIN, "scale")
     try:
@@ -96,8 +101,11 @@ def _values_apart(instrument: Instrument, ids: Int[Tensor, "1 n"]) -> float:
     """Compare the values that attention is given with what the row's norm and projections make of x_t."""
     row, off = instrument.family, []
 
-    def observe(reading: Reading) -> None:
-        layer, attention = instrument.layers[reading.layer], instrument.attentions[reading.layer]
+    def observe(reading: Reading | Given) -> None:
+        if isinstance(reading, Given):
+            return
+        layer = instrument.layers[reading.layer]
+        attention = row.attention_of(layer)
         read, size = reading.stream, reading.value.shape[-1]
         if row.norm and getattr(layer, "do_layer_norm_before", True) and row.stream_of(layer) is None:
             read = row.norm_of(layer)(read)

@@ -18,7 +18,7 @@ from posbias import errors
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-Position = Literal["alibi", "rotary", "learned"]
+Position = Literal["alibi", "rotary", "learned", "no"]
 Arguments = dict[str, Any]
 
 
@@ -89,7 +89,9 @@ class Family:
         return next((there[path] for path in self.mixers if path in there), None) or self.attention_of(layer)
 
     def attention_of(self, layer: nn.Module) -> nn.Module:
-        """Return the attention module of ``layer``."""
+        """Return the attention module of ``layer``, or raise ValueError for a layer without attention."""
+        if (kind := self.kind_of(layer)) != "attention":
+            raise errors.invalid("layer", "attention in every layer", f"{kind.replace('_', ' ')} in one of {self.name}")
         return layer.get_submodule(self.attention)
 
     def output_of(self, layer: nn.Module) -> nn.Module:
@@ -216,6 +218,11 @@ def _gpt_bigcode_groups(attention: Any) -> tuple[int, int, int]:
     return (attention.embed_dim if attention.multi_query else size), size, size
 
 
+def _qwen3_next_gate(attention: Any, x: Tensor) -> Tensor:
+    """Read the gate beside each head's query."""
+    return attention.q_proj(x).unflatten(-1, (-1, 2, attention.head_dim))[..., 1, :].flatten(-2).sigmoid()
+
+
 def _llama_like(name: str, **fields: Any) -> Family:
     paths = {"blocks": "model.layers", "attention": "self_attn", "output": "self_attn"}
     return Family(name, **{**paths, "position": "rotary", "scale": _scaling, **fields})
@@ -314,6 +321,14 @@ FAMILIES: dict[str, Family] = {
         ),
         _llama_like("glm4", output="post_self_attn_layernorm"),
         _llama_like("granite", multiplier=lambda layer: float(layer.residual_multiplier)),
+        _llama_like("lfm2", norm=("operator_norm",), mixers={"conv": "short_convolution"}),
+        _llama_like(
+            "granitemoehybrid",
+            position=lambda config: "rotary" if config.position_embedding_type == "rope" else "no",
+            multiplier=lambda layer: float(layer.residual_multiplier),
+            mixers={"mamba": "mamba2"},
+        ),
+        _llama_like("qwen3_next", gate=_qwen3_next_gate, mixers={"linear_attn": "gated_delta"}),
         _llama_like("stablelm", parallel=lambda config: bool(config.use_parallel_residual)),
         _llama_like(
             "gpt_neox",

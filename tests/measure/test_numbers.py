@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from measuring import CONFIGS, make
+from measuring import CONFIGS, HYBRIDS, make
 
 import posbias
 
-NAMES = [name for name in CONFIGS if name != "gemma3"]  # whose decoder is gemma3_text
+NAMES = [name for name in CONFIGS | HYBRIDS if name != "gemma3"]  # whose decoder is gemma3_text
 FILE = Path(__file__).with_name("numbers.npz")
 ASKED = {"prompts": 3, "length": 10, "batch_size": 3, "rule": "random", "attention": "eager"}
 ASKED |= {"quantities": "kernels,content,branches,ladder"}
@@ -20,6 +20,7 @@ KEPT = (
     "lambda_frobenius", "lambda_token", "influence_prompts", "influence_signed_prompts", "probability", "attention",
     "rollout_own", "content_diagonal", "content_offdiagonal", "ladder_prompts", "branch_gain", "branch_scale",
     "output_scale", "parallel", "step_gain", "slopes", "position_bias", "scale", "window", "sinks", "sink_share",
+    "contributions_own",
 )  # fmt: skip
 """What is kept of a measurement, as far as it has it."""
 CANCELS = 1e-2
@@ -31,7 +32,8 @@ def measured(name):
     """Return the numbers of one tiny model by variable, each in one row."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        results = posbias.open(make(name)).measure(**ASKED).results
+        more = {"quantities": "contributions"} if name in HYBRIDS else {}
+        results = posbias.open(make(name)).measure(**ASKED | more).results
     return {key: results[key].values.astype(np.float64).ravel() for key in KEPT if key in results}
 
 

@@ -16,7 +16,7 @@ from posbias.models.hooks import hooked
 ROWLESS = {
     "persimmon": LLAMA,
     "mamba": {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 3, "state_size": 4},
-    "qwen3_next": {**LLAMA, "num_experts": 4, "num_experts_per_tok": 2, "head_dim": 8, "moe_intermediate_size": 16},
+    "bamba": {**LLAMA, "mamba_n_heads": 8, "mamba_d_state": 8, "attn_layer_indices": [1]},
     "jamba": {**LLAMA, "num_experts": 2, "mamba_d_state": 4, "attn_layer_period": 2, "attn_layer_offset": 1},
 }
 """model_type → settings of a tiny model; none of them may have a row."""
