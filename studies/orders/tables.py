@@ -119,6 +119,20 @@ def split_table(entry: xr.Dataset, quantity: str) -> pd.DataFrame:
     return pd.DataFrame.from_dict(found, orient="index").rename_axis("part")
 
 
+def rounding_table(entry: xr.Dataset) -> pd.DataFrame:
+    """Return how far rounding moves a profile, W₁, and by how much both eighths at its ends, with intervals."""
+    by = profiles(entry, "gradient")
+    (p, ps), (q, qs) = by["whole"], by["rounded"]
+    rows = {"apart": (between(p, q), between(ps, qs))}
+    for end in ("first eighth", "last eighth"):
+        rows[end] = (ends_of(q)[end] - ends_of(p)[end], ends_of(qs)[end] - ends_of(ps)[end])
+    found = {}
+    for name, (value, many) in rows.items():
+        low, high = interval(many)
+        found[name] = {"value": float(value), "low": float(low), "high": float(high)}
+    return pd.DataFrame.from_dict(found, orient="index").rename_axis("part")
+
+
 def between(p: Float[np.ndarray, "... bins"], q: Float[np.ndarray, "... bins"]) -> Float[np.ndarray, "..."]:
     """Return W₁ between profiles, as a share of the prompt's length."""
     a, b = unit(p), unit(q)

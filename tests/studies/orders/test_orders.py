@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+import torch
 import xarray as xr
 from measuring import save, text
 from transformers import AutoModelForCausalLM
 
 from studies import making
 from studies.changes import measure_gradient
-from studies.orders import measure, orders, tables
+from studies.orders import measure, orders, rounding, tables
 from studies.orders.__main__ import PARTS
 from studies.results import Results
 
@@ -144,3 +145,21 @@ def test_entries_are_the_models_own_and_go_on(place, tmp_path, monkeypatch):
     assert list(table.index) == list(orders.ORDERS) and table["first eighth"].between(0, 8).all()
     more = run(place, tmp_path / "more.nc", "gradient", count=5)["tiny.gradient"]
     assert np.array_equal(more["gradient"][:4, :4], found["gradient"][:, :4])
+
+
+def test_rounded_weights_are_as_near_as_four_bits_and_come_back(place, tmp_path):
+    model = AutoModelForCausalLM.from_pretrained(place / "tiny")
+    own = [x.detach().clone() for x in model.parameters()]
+    with rounding.rounded_weights(model):
+        now = [x.detach().clone() for x in model.parameters()]
+    assert all(torch.equal(x, y) for x, y in zip(own, model.parameters(), strict=True))
+    for x, y in zip(own, now, strict=True):
+        if x.dim() == 1:
+            assert torch.equal(x, y)
+        for a, b in zip(x.split(32, 1), y.split(32, 1), strict=True) if x.dim() == 2 else ():
+            step = (a.amax(1) - a.amin(1)) / 15
+            assert ((a - b).abs().amax(1) <= 0.51 * step + 2e-3 * a.abs().amax(1)).all() and not torch.equal(a, b)
+            assert max(len(row.unique()) for row in b) <= 16
+    kept = run(place, tmp_path / "orders.nc", "rounded", count=2)["tiny.rounded"]
+    table = tables.rounding_table(kept)
+    assert 0 < table.loc["apart", "value"] < 0.2 and kept["gradient"].shape == (2, 2, 40)
