@@ -45,7 +45,7 @@ for name, measure, count in (
     ("heads", measure_heads, 48),
     ("changed", measure_changed, 16),
     ("patched", measure_patched, 12),
-    ("blur", measure_blur, 12),
+    ("blur", measure_blur, 10),
 ):
     PARTS[name] = Part("reading", measure, count, 400, models=("smollm2",), source=source)
 
