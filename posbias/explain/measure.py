@@ -14,10 +14,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from posbias import errors
+from posbias.engines.local import Reader as CacheReader
+from posbias.engines.local import open_reader
 from posbias.explain.explanation import Explanation
 from posbias.explain.prompt import by_segment, check_asked, label, token_texts, write
-from posbias.lookup.reader import Reader as CacheReader
-from posbias.lookup.reader import open_reader
 from posbias.measure.corpus import Corpus
 from posbias.measure.progress import progress as told
 from posbias.measure.run import measure

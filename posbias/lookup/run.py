@@ -14,8 +14,8 @@ import xarray as xr
 from torch import nn
 
 from posbias import errors
+from posbias.engines.local import open_reader
 from posbias.lookup.contexts import Context, make_contexts, row_contexts
-from posbias.lookup.reader import open_reader
 from posbias.lookup.tasks import LAYOUT, SCHEMA, SCORES, TASKS, Task
 from posbias.measure.corpus import Prompts
 from posbias.measure.progress import progress as told

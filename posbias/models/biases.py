@@ -110,7 +110,7 @@ class _Layer:
     def __call__(self, module: nn.Module, args: Any, kwargs: Arguments) -> Any:
         arguments = kwargs if "hidden_states" in kwargs else {**kwargs, "hidden_states": args[0]}
         x = arguments["hidden_states"]
-        mask, past = kwargs.get("attention_mask"), _held(module, kwargs)
+        mask, past = kwargs.get("attention_mask"), held(module, kwargs)
         with torch.no_grad():
             n = past + x.shape[1]
             _check_mask(self._allowed(mask), past, n, window(module, self.config))
@@ -132,7 +132,7 @@ class _Layer:
         return self.known[n, device]
 
 
-def _held(module: nn.Module, kwargs: Arguments) -> int:
+def held(module: nn.Module, kwargs: Arguments) -> int:
     """Return how many tokens the cache holds before a layer's attention adds its own."""
     cache = next((x for x in (kwargs.get("past_key_values"), kwargs.get("layer_past")) if x is not None), None)
     return 0 if cache is None else int(cache.get_seq_length(layer_number(module)))

@@ -15,10 +15,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from posbias import errors
+from posbias.engines.local import Reader
 from posbias.explain.prompt import by_segment
 from posbias.files import data_folder
 from posbias.lookup.contexts import make_contexts
-from posbias.lookup.reader import Reader
 from posbias.lookup.run import look_up
 from posbias.lookup.tasks import Task
 from posbias.measure.corpus import Corpus

@@ -13,9 +13,9 @@ import torch
 import xarray as xr
 from jaxtyping import Float, Int
 
+from posbias.engines.local import Reader
 from posbias.files import data_folder
 from posbias.lookup.contexts import make_contexts
-from posbias.lookup.reader import Reader
 from posbias.lookup.tasks import Task
 from posbias.measure.corpus import Corpus, make_prompts
 from posbias.measure.model import open as open_model

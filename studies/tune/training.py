@@ -20,9 +20,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from posbias import errors
+from posbias.engines.local import Reader
 from posbias.files import data_folder
 from posbias.lookup.contexts import make_contexts
-from posbias.lookup.reader import Reader
 from posbias.lookup.tasks import Task
 from posbias.prompts import Prompt, write_prompts
 from studies import checkpoint

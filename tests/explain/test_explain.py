@@ -13,11 +13,11 @@ from parsed import Parsed
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_seed
 
 import posbias
+from posbias.engines.local import Reader as CacheReader
+from posbias.engines.local import open_reader
 from posbias.explain.explanation import answer
 from posbias.explain.measure import LEAST
 from posbias.explain.prompt import token_texts, without_label, write
-from posbias.lookup.reader import Reader as CacheReader
-from posbias.lookup.reader import open_reader
 from posbias.predict import predict
 
 PARTS = [text(9, 1), text(5, 2), text(7, 3), text(4, 4)]

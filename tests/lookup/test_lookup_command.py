@@ -11,8 +11,8 @@ from measuring import WORDS, refused, save, status
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import posbias
+from posbias.engines.local import Reader
 from posbias.lookup import run as module
-from posbias.lookup.reader import Reader
 from posbias.models.biases import added_biases
 from posbias.models.loading import Source
 
@@ -126,7 +126,7 @@ def test_sharing_beginnings_saves_tokens_and_a_window_that_cannot_is_read_whole(
 
 
 def test_a_long_prompt_is_read_in_pieces_to_the_same_answer(place, monkeypatch):
-    monkeypatch.setattr("posbias.lookup.reader.PIECE", 8)
+    monkeypatch.setattr("posbias.engines.local.PIECE", 8)
     model, read = AutoModelForCausalLM.from_pretrained(place / "whole").eval(), []
     model.get_input_embeddings().register_forward_hook(lambda _, args, out: read.append(out.shape[1]))
     one, whole = Reader(model), Reader(model, shared=False)

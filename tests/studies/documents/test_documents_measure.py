@@ -11,8 +11,8 @@ import pytest
 import torch
 from lookup_worlds import TEMPLATE, byte_tokenizer, save_network
 
+from posbias.engines.local import Reader
 from posbias.lookup.contexts import make_contexts
-from posbias.lookup.reader import Reader
 from posbias.lookup.tasks import Task
 from posbias.measure.corpus import Corpus
 from posbias.measure.quantities.contributions import LayerContributions

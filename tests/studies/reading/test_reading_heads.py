@@ -8,7 +8,7 @@ import torch
 import xarray as xr
 from lookup_worlds import TEMPLATE, byte_tokenizer, save_network
 
-from posbias.lookup.reader import Reader
+from posbias.engines.local import Reader
 from posbias.measure.corpus import Corpus
 from posbias.models.loading import Source
 from posbias.settings import Settings

@@ -1,4 +1,4 @@
-"""Answers' log-probabilities, of prompts that begin alike: what two of them have in common is read once.
+"""The model in this process as an engine; of prompts that begin alike what two have in common is read once.
 
 Keys and values of a token depend on nothing behind it, so that the cache of one prompt, cut where the next one differs,
 is where that goes on.
@@ -6,13 +6,17 @@ is where that goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise, takewhile
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from posbias.engines import Generated, Likelihood
+from posbias.prompts import Prompt
 
 TOLERANCE, HALF = 1e-3, 0.5
 """Nats by which an answer may differ where its prompt was not read whole, in 32 bits and in 16."""
@@ -87,3 +91,71 @@ def open_reader(
         except Exception:  # caches that cannot be cut say so in many ways
             pass
     return whole
+
+
+def as_it_is(model: Any, prompt: Prompt) -> AbstractContextManager[None]:
+    """Change nothing of a model."""
+    return nullcontext()
+
+
+class LocalEngine:
+    """Ask a model in this process, which may be changed while it reads a prompt.
+
+    Parameters
+    ----------
+    model, tokenizer
+        A causal language model of transformers, and what its tokens are in text.
+    trial
+        Two prompts that begin alike: what prompts have in common is read once if the second comes out so as if it was
+        read whole, or as ``known`` says. Without them every prompt is read whole.
+    changed
+        Returns what changes the model for a prompt, as a context manager.
+    """
+
+    has_loglikelihood = True
+    has_gradients = True
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        trial: Sequence[Prompt] = (),
+        *,
+        known: float | None = None,
+        changed: Callable[[Any, Prompt], AbstractContextManager[None]] = as_it_is,
+    ) -> None:
+        self.model, self.tokenizer, self.changed = model, tokenizer, changed
+        self.name = str(getattr(model, "name_or_path", "")) or type(model).__name__
+        self.requests = self.tokens = 0
+        rows = [(prompt.ids, prompt.answer_ids) for prompt in trial]
+        self.reader = open_reader(model, rows, known=known) if rows else Reader(model, shared=False)
+
+    def loglikelihood(self, prompts: Sequence[Prompt]) -> Iterator[Likelihood]:
+        """Yield how likely the answer of each prompt is."""
+        for prompt in prompts:
+            with self.changed(self.model, prompt):
+                found = Likelihood(*self.reader.answer(prompt.ids, prompt.answer_ids))
+            self._count(len(prompt.ids) + len(prompt.answer_ids) - 1)
+            yield found
+
+    def generate(self, prompts: Sequence[Prompt], most: int, until: str = "") -> Iterator[Generated]:
+        """Yield an answer to each prompt, its likeliest token each time.
+
+        An answer ends before a special token, or before a token with a letter of ``until`` that is not its first.
+        """
+        special = {*self.tokenizer.all_special_ids}
+
+        def ends(tokens: Sequence[int], token: int) -> bool:
+            return token in special or bool(tokens) and not {*until}.isdisjoint(self.tokenizer.decode([token]))
+
+        for prompt in prompts:
+            with self.changed(self.model, prompt):
+                ids = self.reader.greedy(prompt.ids, most, ends)
+                log = self.reader.answer(prompt.ids, ids)[0] if ids else float("nan")
+            self._count(len(prompt.ids) + len(ids))
+            yield Generated(self.tokenizer.decode(ids), tuple(ids), log)
+
+    def _count(self, tokens: int) -> None:
+        """Add a request to what was asked."""
+        self.requests += 1
+        self.tokens += tokens

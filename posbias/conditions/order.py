@@ -1,0 +1,54 @@
+"""Puts documents in another order: reversed, ends (the best at both ends), or best-first and best-last by scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from posbias import errors
+from posbias.conditions import FIELD, ChangedRun
+from posbias.prompts import Ask
+
+KINDS = ("reversed", "ends", "best-first", "best-last")
+
+
+def order(documents: Sequence[str], scores: Sequence[float] | None = None, kind: str = "ends") -> list[str]:
+    """Return documents in an order; without scores the first one counts as the best.
+
+    >>> order(["a", "b", "c", "d"], [4, 3, 2, 1], "ends"), order(["a", "b"], kind="reversed")
+    (['a', 'c', 'd', 'b'], ['b', 'a'])
+    """
+    return [documents[k] for k in arranged(len(documents), scores, kind)]
+
+
+def arranged(n: int, scores: Sequence[float] | None, kind: str) -> list[int]:
+    """Return the numbers of n documents in an order."""
+    if kind not in KINDS:
+        raise errors.invalid(f"{FIELD} order", f"one of {', '.join(KINDS)}", kind or "none")
+    if scores and len(scores) != n:
+        raise errors.invalid("scores", f"{n}, one for each document", len(scores))
+    if kind == "reversed":
+        return list(range(n))[::-1]
+    best = np.argsort(-np.asarray(scores, dtype=float), kind="stable").tolist() if scores else list(range(n))
+    if kind == "best-first":
+        return best
+    if kind == "best-last":
+        return best[::-1]
+    return [*best[::2], *best[1::2][::-1]]
+
+
+class Condition(ChangedRun):
+    """Put documents in an order."""
+
+    changes = "prompt"
+    needs = "documents, and for all but reversed scores in rows (else the given order counts as best first)"
+    cost = "nothing"
+
+    def __init__(self, argument: str) -> None:
+        arranged(0, None, argument)
+        self.kind = argument
+
+    def rewrite(self, ask: Ask) -> Ask:
+        """Return what is asked with its documents in the order."""
+        return ask.with_documents(arranged(len(ask.documents), ask.scores or None, self.kind))

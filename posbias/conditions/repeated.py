@@ -1,0 +1,35 @@
+"""Writes something twice: everything, or the question, first and last."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from posbias import errors
+from posbias.conditions import FIELD, ChangedRun
+from posbias.prompts import LAYOUT, Ask
+
+LAYOUTS = {"everything": LAYOUT + LAYOUT, "question": ("question", *LAYOUT)}
+"""The blocks of a message by what is written twice."""
+
+
+def repeated(ask: Ask, what: str = "everything") -> Ask:
+    """Return what is asked with everything, or the question, written twice."""
+    if what not in LAYOUTS:
+        raise errors.invalid(f"{FIELD} repeated", f"one of {', '.join(LAYOUTS)}", what or "none")
+    return replace(ask, layout=LAYOUTS[what])
+
+
+class Condition(ChangedRun):
+    """Write it twice."""
+
+    changes = "prompt"
+    needs = "documents with a question; everything or question behind a colon"
+    cost = "twice the tokens for everything, those of a question more for question"
+
+    def __init__(self, argument: str) -> None:
+        self.what = argument
+        self.rewrite(Ask((), "", ""))
+
+    def rewrite(self, ask: Ask) -> Ask:
+        """Return what is asked, written twice."""
+        return repeated(ask, self.what)

@@ -1,0 +1,112 @@
+"""Multiplies the content logits of all heads, or of given ones, by a factor: attention is sharper above 1.
+
+A layer's queries are multiplied after their projection (and norm, where there is one), so before any bias. A factor of
+1 changes no bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from posbias import errors
+from posbias.conditions import FIELD, ChangedRun, arguments
+from posbias.models.families import Family, family_of, text_config
+from posbias.models.hooks import After, hooked
+from posbias.prompts import Prompt
+
+QUERIES = ("q_norm", "q_layernorm", "q_b_proj", "q_proj")
+"""Names, in an attention module, of what gives queries last before a rotation; a fused projection where none is."""
+
+Head = tuple[int, int]
+"""Layer and head, from 0."""
+
+
+@contextmanager
+def sharper(model: nn.Module, factor: float, heads: Sequence[Head] | None = None) -> Iterator[None]:
+    """Multiply the content logits of heads, all unless given, by a factor until the block ends."""
+    config: Any = text_config(model.config)
+    family = family_of(model.config)
+    H = int(config.num_attention_heads)
+    layers = [family.attention_of(layer) for layer in family.layers(model)]
+    check_heads(heads, len(layers), H)
+    hooks = []
+    for t, attention in enumerate(layers):
+        own = list(range(H)) if heads is None else [h for layer, h in heads if layer == t]
+        if own and factor != 1:
+            each = torch.ones(H)
+            each[own] = factor
+            hooks.append(multiplied(family, attention, each))
+    with hooked(after=hooks):
+        yield
+
+
+def check_heads(heads: Sequence[Head] | None, T: int, H: int) -> None:
+    """Raise ValueError for a head that is not there."""
+    for layer, head in heads or ():
+        if not (0 <= layer < T and 0 <= head < H):
+            expected = f"layers from 0 to {T - 1} and heads from 0 to {H - 1}"
+            raise errors.invalid(f"{FIELD}: heads", expected, f"{layer}.{head}")
+
+
+def multiplied(family: Family, attention: nn.Module, each: Tensor) -> tuple[nn.Module, After]:
+    """Return the module that makes queries, with a hook that multiplies those of each head."""
+    if hasattr(attention, "qk_norm"):  # Llama 4's, which is one for queries and keys
+        raise errors.invalid("model", "queries that can be multiplied", "queries that are normed after their rotation")
+    path = next((name for name in QUERIES if getattr(attention, name, None) is not None), family.projections[0])
+    H = len(each)
+
+    def multiply(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        factors = each.to(output)
+        if output.ndim == 4:  # a norm head by head, the heads before or behind the tokens
+            shape = (1, 1, H, 1) if output.shape[-2] == H else (1, H, 1, 1)
+            return output * factors.view(shape)
+        columns = family.columns(attention, 0, output.shape[-1])
+        scale = torch.ones(output.shape[-1]).to(output)
+        queries = torch.from_numpy(np.flatnonzero(columns == "q")).to(output.device)
+        scale[queries] = factors.repeat_interleave(len(queries) // H)
+        return output * scale
+
+    return attention.get_submodule(path), multiply
+
+
+def read_heads(text: str) -> list[Head]:
+    """Return heads such as 17.4+18.6, layer and head each.
+
+    >>> read_heads("17.4+18.6")
+    [(17, 4), (18, 6)]
+    """
+    found = []
+    for one in text.split("+"):
+        layer, _, head = one.partition(".")
+        found.append((int(layer), int(head)))
+    return found
+
+
+class Condition(ChangedRun):
+    """Sharpen heads."""
+
+    changes = "model"
+    needs = "a model in this process, of a family with a row; factor=1.5, and heads=17.4+18.6 for some heads"
+    cost = "nothing"
+
+    def __init__(self, argument: str) -> None:
+        found = arguments(argument, factor=float, heads=read_heads)
+        self.factor, self.heads = found.get("factor", 1.5), found.get("heads")
+        if not (np.isfinite(self.factor) and self.factor > 0):
+            raise errors.invalid(f"{FIELD}: factor", "a number above 0", self.factor)
+
+    def check(self, config: Any) -> None:
+        """Raise ValueError for heads that the model has not."""
+        family_of(config)
+        shape = text_config(config)
+        check_heads(self.heads, int(shape.num_hidden_layers), int(shape.num_attention_heads))
+
+    def changed(self, model: Any, prompt: Prompt) -> AbstractContextManager[None]:
+        """Sharpen the heads."""
+        return sharper(model, self.factor, self.heads)

@@ -1,0 +1,188 @@
+"""Each condition does what it says, on a tiny model."""
+
+import numpy as np
+import pytest
+import torch
+from lookup_worlds import byte_tokenizer
+from measuring import make
+
+from posbias import conditions
+from posbias.conditions import NAMES, describe, read_condition, read_conditions
+from posbias.engines.local import LocalEngine, Reader
+from posbias.prompts import Ask, write_prompt
+
+ASK = Ask(("one is 1", "two is 22", "three is 3"), "what is two?", "22", "It is")
+
+
+@pytest.fixture(scope="module")
+def world():
+    tokenizer = byte_tokenizer()
+    return make("llama", vocab_size=len(tokenizer), max_position_embeddings=2048).eval(), tokenizer
+
+
+def logits(model, ids):
+    with torch.no_grad():
+        return model(torch.tensor([list(ids)])).logits[0]
+
+
+def test_windows_leave_documents_without_a_place(world):
+    model, tokenizer = world
+    prompt = write_prompt(tokenizer, "documents", ASK, False, True)
+    spans = prompt.of("document")
+    parts = [prompt.ids[span.start : span.stop] for span in spans]
+    before, after = prompt.ids[: spans[0].start], prompt.ids[spans[-1].stop :]
+    found, plain = [], []
+    for order in ((0, 1, 2), (2, 0, 1)):
+        at, moved = len(before), []
+        for k in order:
+            moved.append((at, at + len(parts[k])))
+            at = moved[-1][1]
+        ids = (*before, *(token for k in order for token in parts[k]), *after)
+        plain.append(logits(model, ids)[-1])
+        with conditions.parallel_windows(model, moved):
+            found.append(logits(model, ids)[-1])
+    assert torch.allclose(*found, atol=1e-5) and not torch.allclose(*plain, atol=1e-4)
+    assert not torch.allclose(found[0], plain[0], atol=1e-4)
+    with conditions.parallel_windows(model, moved):
+        first = model(torch.tensor([ids[:-3]]), use_cache=True)
+        rest = model(torch.tensor([ids[-3:]]), past_key_values=first.past_key_values).logits[0, -1]
+    assert torch.allclose(rest, found[1], atol=1e-5), "a cache holds the positions"
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "bloom", "gpt2"])
+def test_sharper_heads_have_their_own_logits_multiplied(name):
+    model, ids = make(name).eval(), torch.arange(3, 15)[None]
+    model.set_attn_implementation("eager")
+
+    def attention():
+        with torch.no_grad():
+            return model(ids, output_attentions=True)
+
+    plain = attention()
+    with conditions.sharper(model, 1.0):
+        assert torch.equal(attention().logits, plain.logits), "a factor of 1 changes no bit"
+    with conditions.sharper(model, 3.0, [(0, 1)]):
+        changed = attention()
+    assert torch.equal(changed.attentions[0][:, 0], plain.attentions[0][:, 0]), "another head"
+    ratio = changed.attentions[0][0, 1, -1].log().diff() / plain.attentions[0][0, 1, -1].log().diff()
+    assert not torch.allclose(changed.logits, plain.logits)
+    if name != "bloom":  # ALiBi is not multiplied
+        assert torch.allclose(ratio, torch.full_like(ratio, 3.0), rtol=1e-2)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "bloom"])
+def test_without_the_sink_its_contribution_is_missing_and_nothing_else(name):
+    model, ids = make(name).eval(), torch.arange(3, 15)[None]
+    model.set_attn_implementation("eager")
+    from posbias.models.families import family_of, output_projection
+
+    family, seen = family_of(model.config), []
+    attention = family.attention_of(family.layers(model)[0])
+    projection = output_projection(attention)
+    handle = projection.register_forward_pre_hook(lambda module, args: seen.append(args[0].detach()))
+    with torch.no_grad():
+        plain = model(ids, output_attentions=True)
+        with conditions.sink_off(model, [0]):
+            model(ids)
+    handle.remove()
+    lost = (seen[0] - seen[1])[0].unflatten(-1, (plain.attentions[0].shape[1], -1))
+    weights = plain.attentions[0][0, :, :, 0].T
+    value = lost[0]  # the first token sees itself alone
+    assert torch.allclose(lost, weights[..., None] * value, atol=1e-5) and lost.abs().max() > 1e-3
+    with conditions.sink_off(model), torch.no_grad():
+        whole = model(ids).logits[0, -1]
+        first = model(ids[:, :-2], use_cache=True)
+        rest = model(ids[:, -2:], past_key_values=first.past_key_values).logits[0, -1]
+    assert torch.allclose(rest, whole, atol=1e-4), "a cached first token is silent already, the next is not"
+
+
+def test_an_adapter_is_there_in_the_block_alone(world, tmp_path):
+    peft = pytest.importorskip("peft")
+    model, tokenizer = world
+    ids = tuple(range(3, 15))
+    plain, learned = logits(model, ids), [x.requires_grad for x in model.parameters()]
+    other = peft.get_peft_model(
+        make("llama", vocab_size=len(tokenizer), max_position_embeddings=2048),
+        peft.LoraConfig(target_modules=["q_proj"], init_lora_weights=False),
+    )
+    other.save_pretrained(tmp_path)
+    with conditions.adapter(model, tmp_path):
+        assert not torch.allclose(logits(model, ids), plain, atol=1e-4)
+    assert torch.equal(logits(model, ids), plain) and [x.requires_grad for x in model.parameters()] == learned
+
+
+def written(ask):
+    return write_prompt(byte_tokenizer(), "documents", ask, False, True).text
+
+
+def test_what_is_asked_is_rewritten_as_it_is_called():
+    def changed(name):
+        return written(read_condition(name)[1].rewrite(ASK))
+
+    assert changed("order:reversed").index("three is 3") < changed("order:reversed").index("one is 1")
+    scored = Ask(ASK.documents, "q", "1", scores=(1.0, 3.0, 2.0))
+    found = {kind: read_condition(f"order:{kind}")[1].rewrite(scored).scores for kind in ("ends", "best-last")}
+    assert found == {"ends": (3.0, 1.0, 2.0), "best-last": (1.0, 2.0, 3.0)}
+    assert changed("repeated:everything").count("Question:") == changed("repeated:everything").count("one is 1") == 2
+    assert changed("repeated:question").startswith("Question:") and changed("repeated:question").count("one is 1") == 1
+    assert "Document 2 of 3: two is 22" in changed("numbered")
+
+
+@pytest.mark.parametrize("by", ["likelihood", "confident"])
+def test_one_by_one_keeps_the_document_that_scores_best(world, by):
+    model, tokenizer = world
+    engine = LocalEngine(model, tokenizer)
+
+    def write(ask):
+        return write_prompt(tokenizer, "documents", ask, False, True)
+
+    kept = read_condition(f"one-by-one:{by}")[1].choose(ASK, engine, write)
+    assert len(kept.documents) == 1 and engine.requests == 3
+    scores = []
+    for document in ASK.documents:
+        if by == "likelihood":
+            text = f"Answer the question from these documents.\n\nDocument 1: {document}\nAnswer: Question:"
+            ids, answer = tokenizer(text).input_ids, tokenizer(f" {ASK.question}").input_ids
+            scores.append(Reader(model, shared=False).answer([0, *ids], answer)[0])
+        else:
+            (one,) = engine.generate([write(Ask((document,), ASK.question, "1", ASK.begin))], 12, "\n")
+            scores.append(one.log_probability / len(one.ids))
+    assert kept.documents[0] == ASK.documents[int(np.argmax(scores))]
+
+
+def test_every_condition_says_what_it_does_needs_and_costs():
+    said = describe()
+    assert all(f"{name.replace('_', '-')}: " in said for name in NAMES) and said.count("; costs ") == len(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["nothing"], "condition: expected one of adapter, bias"),
+        ([3], "condition: expected a name, with arguments behind a colon, received 3"),
+        (["numbered", "numbered"], "condition: expected each one once, received numbered twice"),
+        (["order"], "condition order: expected one of reversed, ends, best-first, best-last, received none"),
+        (["sharper:-1"], "condition: factor: expected a number above 0, received -1"),
+        (["sharper:x"], "condition: factor: expected a value that can be read"),
+        (["sharper:size=2"], "condition: expected arguments among factor, heads, received size=2"),
+        (["bias"], "condition bias: expected a description in JSON, or a .yaml file"),
+        (["adapter:nowhere"], "condition adapter: expected a folder with adapter_config.json, received nowhere"),
+        (["one-by-one:by=luck"], "condition one-by-one: by: expected one of likelihood, confident, received luck"),
+        (["one-by-one:keep=0"], "condition one-by-one: keep: expected an integer of at least 1, received 0"),
+        (["numbered:5"], "condition numbered: expected no arguments, received 5"),
+    ],
+)
+def test_bad_conditions_are_refused_in_one_line(texts, expected):
+    with pytest.raises(ValueError) as error:
+        read_conditions(texts)
+    assert str(error.value).startswith(expected) and "\n" not in str(error.value)
+
+
+def test_a_model_that_cannot_be_changed_so_says_so():
+    bloom = make("bloom")
+    with pytest.raises(ValueError, match="rotary or learned positions, received bloom with ALiBi"):
+        read_condition("parallel-windows")[1].check(bloom.config)
+    with pytest.raises(ValueError, match="layers from 0 to 2, received 9"):
+        read_condition("sink-off:layers=9")[1].check(make("llama").config)
+    with pytest.raises(ValueError, match="heads from 0 to 3, received 0.9"):
+        read_condition("sharper:heads=0.9")[1].check(make("llama").config)
