@@ -22,9 +22,6 @@ from posbias.rollout.position_bias import Biases, layered_biases
 
 FIELD = "position_bias"
 """The field of a configuration that describes given biases."""
-THETA = 10_000.0
-NO_ROTATION = {"rope_parameters": {"rope_type": "linear", "rope_theta": THETA, "factor": 1e30}}
-"""Rotary angles of nothing: cosines of 1, sines below 1e-26, which change no number."""
 NOTHING = 1e20
 """Rotary positions that are stretched by more than this turn nothing."""
 

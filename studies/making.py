@@ -19,20 +19,18 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Float
 
 from posbias import errors
 from posbias.files import whole_file
 from posbias.measure.corpus import Corpus
 from posbias.measure.progress import progress
 from posbias.models.loading import Source
-from posbias.predict import PREDICTORS, available, predict
-from posbias.rollout.order import stochastic_monotonicity
 from posbias.settings import KERNEL_SIZE, Settings
 from posbias.shipped import PREFIX, reference_names
 from studies import checkpoint, results
 from studies.biased import Biased
 from studies.sizes import Sized
+from studies.summaries import stacked
 
 REFERENCES = (
     "bloom-8", "bloom-12", "bloom-24", "mpt-12", "falcon-12", "gpt2-12", "llama-12", "llama-ntk-12", "mistral-12",
@@ -50,29 +48,6 @@ PUBLISHED_SIZES: dict[str, Any] = {
     "rule": "random", "models": ("gpt2", "pythia-160m"), "source": partial(Sized, tokenizer=f"{PREFIX}llama-12")
 }  # fmt: skip
 """What a part of untrained networks of published sizes takes."""
-
-
-DROPPED = ("rollout_own", "tokens")
-"""What a summary lacks beside matrices."""
-PER_PROMPT = ("influence_prompts", "influence_signed_prompts", "ladder_prompts")
-BITS = 10
-"""Bits of the fraction that are kept of each prompt's influence: 0.05% of its size, far below its spread."""
-
-ADDED: dict[str, tuple[tuple[str, ...], str]] = {
-    "rollout": (
-        ("variant", "position"),
-        "influence profile by what predicts it, λ from Frobenius norms; names are former ones of posbias.predict",
-    ),
-    "monotonicity_violated": (("layer",), "share of triples in which a later row holds more prefix mass"),
-    "monotonicity_gap": (("layer",), "mean excess prefix mass over violated triples"),
-    "monotonicity_shortfall": (("layer",), "mean excess prefix mass over all triples"),
-    "attention_received": (
-        ("layer", "key"),
-        "mean post-softmax weight that the queries who see a key give it",
-    ),
-    "contributions_received": (("layer", "key"), "mean contribution of a key to what the queries who see it become"),
-}
-"""What a summary has beyond a measurement: dimensions and meaning."""
 
 
 @dataclass(frozen=True)
@@ -248,61 +223,14 @@ def go_on(
     rows: list[dict[str, np.ndarray]] = []
     if path.is_file():
         with np.load(path) as file:
-            rows = [{name: file[name][k] for name in file} for k in range(len(file[file.files[0]]))][:prompts]
+            kept = dict(file)
+        for k in range(min(prompts, len(next(iter(kept.values()))))):
+            rows.append({name: x[k] for name, x in kept.items()})
     with progress(prompts, what, "measuring", done=len(rows), shown=True) as bar:
         for k in range(len(rows), prompts):
             rows.append(dict(read(k)))
             path.parent.mkdir(parents=True, exist_ok=True)
             with whole_file(path) as part, part.open("wb") as file:
-                stacked: dict[str, Any] = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-                np.savez(file, **stacked)
+                np.savez(file, **stacked(rows))
             bar.update()
-    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-
-
-def summarise(results: xr.Dataset, *, prompts: bool = True, order: bool = True) -> xr.Dataset:
-    """Return a measurement without matrices and histograms, with what is computed from them.
-
-    Each prompt's influence, rounded to :data:`BITS` bits, its λ and its document are kept with ``prompts`` alone.
-    Whether rows are in ``order`` takes the cube of their number.
-    """
-    names = available(results)
-    arrays = {"rollout": np.stack([predict(results, name) for name in names])}
-    if "attention" in results:
-        A = results["attention"].values.astype(np.float64)
-        if order and "sink_share" not in results:  # an order of rows is one of rows that sum to one
-            A /= A.sum(-1, keepdims=True)  # weights were rounded to 32 bits or 16
-            shape = [stochastic_monotonicity(layer) for layer in A]
-            arrays |= {
-                "monotonicity_violated": np.array([layer.violated for layer in shape]),
-                "monotonicity_gap": np.array([layer.mean_gap for layer in shape]),
-                "monotonicity_shortfall": np.array([layer.shortfall for layer in shape]),
-            }
-        arrays["attention_received"] = A.sum(1) / np.arange(A.shape[-1], 0, -1)
-    if "contributions" in results:
-        C = results["contributions"].values.astype(np.float64)
-        arrays["contributions_received"] = C.sum(1) / np.arange(C.shape[-1], 0, -1)
-    dropped = (
-        DROPPED if prompts else (*DROPPED, *PER_PROMPT, "lambda_frobenius_prompts", "lambda_token_prompts", "document")
-    )
-    matrices = [name for name, x in results.data_vars.items() if "query" in x.dims]
-    out = results.drop_vars([*matrices, *(name for name in dropped if name in results.variables)])
-    out = out.drop_vars([name for name in out.coords if name not in out.dims])
-    for name in PER_PROMPT:
-        if name in out:
-            out[name] = (out[name].dims, shave(out[name].values.astype(np.float32)), out[name].attrs)
-    for name, values in arrays.items():
-        dims, meaning = ADDED[name]
-        out[name] = (dims, values, {"long_name": meaning})
-    return out.assign_coords(variant=[PREDICTORS[name].kept_as for name in names]).assign_attrs(summary=1)
-
-
-def shave(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """Return 32-bit numbers rounded to :data:`BITS` bits of the fraction: the zeros left over pack well.
-
-    >>> shave(np.array([1.0, 1 / 3], dtype=np.float32)).tolist()
-    [1.0, 0.333251953125]
-    """
-    cut = 23 - BITS
-    bits = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)
-    return ((bits + np.uint32(1 << (cut - 1))) & np.uint32((0xFFFFFFFF << cut) & 0xFFFFFFFF)).view(np.float32)
+    return stacked(rows)

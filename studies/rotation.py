@@ -8,6 +8,10 @@ from jaxtyping import Float
 from posbias import errors
 from posbias.errors import Numbers
 
+THETA = 10_000.0
+NO_ROTATION = {"rope_parameters": {"rope_type": "linear", "rope_theta": THETA, "factor": 1e30}}
+"""Rotary angles of nothing: cosines of 1, sines below 1e-26, which change no number."""
+
 
 def rope_logits(q: Float[np.ndarray, "n d"], k: Float[np.ndarray, "n d"], theta: Numbers) -> Float[np.ndarray, "n n"]:
     """Return ⟨q_i R_i, k_j R_j⟩, R_i turning the l-th pair of features by the angle i θ_l: RoPE's logits.

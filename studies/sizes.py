@@ -13,7 +13,8 @@ from transformers import AutoConfig
 
 from posbias.models.families import causal_class, family_of
 from posbias.models.loading import config_digest, last_part
-from studies.biased import NO_ROTATION, Biased, attach_biases
+from studies.biased import Biased, attach_biases
+from studies.rotation import NO_ROTATION
 
 
 @dataclass(frozen=True)

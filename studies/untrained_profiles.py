@@ -22,7 +22,7 @@ from posbias.measure.session import Session
 from posbias.predict import predict
 from posbias.provenance import versions
 from studies.interventions import read_layers
-from studies.making import shave
+from studies.summaries import shave
 
 SEEDS = 3
 """Networks of each architecture, drawn from the seeds 0, 1, 2."""

@@ -24,7 +24,7 @@ from posbias.rollout.position_bias import AlibiBias, FlatBias, LogBias, layered_
 from posbias.rollout.structured import biased_kernels
 from posbias.settings import Settings
 from studies.additions import divided_logits
-from studies.making import summarise
+from studies.summaries import summarise
 
 N = 24
 LOG, FLAT = {"kind": "log", "alpha": 1.5}, {"kind": "flat", "tau": 1.5}

@@ -20,7 +20,7 @@ RANK = {f"posbias.{name}": rank for rank, names in enumerate(LAYERS) for name in
 RANK["posbias"] = RANK["posbias.cli"]  # the front door
 SHARED = ("studies.results", "studies.making", "studies.train", "studies.checkpoint", "studies.additions")
 SHARED += ("studies.reference", "studies.untrained_profiles", "studies.interventions", "studies.sizes")
-SHARED += ("studies.biased", "studies.rotation", "studies.changes")
+SHARED += ("studies.biased", "studies.rotation", "studies.changes", "studies.summaries")
 """What every study may import beside posbias."""
 MOST_LINES = 14_500
 """Of the whole package. `python tests/limits.py` prints those of every folder and page, which nothing holds."""
@@ -86,7 +86,6 @@ GOLF = {
     "studies/ladder/rotary.py",  # 2
     "studies/lookup/measure.py",  # 3
     "studies/lookup/prompts.py",  # 1
-    "studies/making.py",  # 3
     "studies/norms/recency.py",  # 1
     "studies/real/checks.py",  # 1
     "studies/real/entries.py",  # 1
@@ -165,6 +164,12 @@ def test_nothing_heavy_is_loaded():
     assert loaded("import posbias") == {"posbias"}
     assert {"numpy", "scipy"} <= (names := loaded("from posbias import *")) and not names & HEAVY
     assert not loaded("from posbias.cli import make_app; make_app()") & {*HEAVY, "scipy"}
+
+
+def test_pages_that_read_results_load_no_models():
+    read = "from studies import summaries; from studies.design import tables; from studies.ladder import scores"
+    names = loaded(f"{read}; from studies.norms import tables; from studies.real import checks")
+    assert "pandas" in names and not names & {"torch", "transformers", "datasets"}
 
 
 def test_a_notebook_without_widgets_is_not_told_so():

@@ -34,7 +34,7 @@ from studies.absolute.leakage import (
     sample_pairs,
 )
 from studies.interventions import replaced_rope, rotary_module
-from studies.making import shave
+from studies.summaries import shave
 
 SOURCES = ("total", "denominators", "logits", "residual")
 """Parts of the attention's log weights whose leakage is kept: all, log Z, logits, and logits without the mask."""

@@ -25,8 +25,8 @@ from posbias.predict import predict
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.order import stochastic_monotonicity
 from posbias.settings import Settings
-from studies.making import shave
 from studies.reference.measure import untrained_twin
+from studies.summaries import shave
 
 FEW = 16
 """Prompts of which MLPs are left out of the gradient."""

@@ -32,8 +32,8 @@ from posbias.rollout.untrained import untrained_profile
 from posbias.settings import Settings
 from studies.design.gains import even_gains, mean_gains
 from studies.design.search import Task, design
-from studies.making import shave, summarise
 from studies.sizes import Untrained
+from studies.summaries import shave, summarise
 from studies.untrained_profiles import MEANING, PROBED, SEEDS, of_seeds, read_network
 
 PLACES = 16

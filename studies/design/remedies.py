@@ -48,7 +48,7 @@ from studies.design.hooks import (
 )
 from studies.design.known import ADDED, KNOWN, REMEDIES, RESAMPLES, SEED, distances_to_even
 from studies.interventions import losses_of, unrotated
-from studies.making import shave
+from studies.summaries import shave
 
 SEARCH_PROMPTS, SEARCH_LENGTH = 6, 256
 """Prompts, and their tokens at most, on which settings are tried."""

@@ -41,7 +41,7 @@ from posbias.rollout.influence import Kernels
 from posbias.rollout.untrained import Network, checked_network, two_sided, unit
 from posbias.settings import DEFAULT, Settings
 from studies.ladder.gradients import kept_streams, read_streams
-from studies.making import shave
+from studies.summaries import shave
 
 JOINS = ("attention", "step")
 """What meets in a layer: what comes around the attention and through it, around the step after it and through it."""

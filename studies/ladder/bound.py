@@ -18,7 +18,7 @@ from posbias.models.norms import denominators
 from posbias.settings import Settings
 from studies.interventions import mean, read_layers
 from studies.ladder.gradients import read_streams
-from studies.making import shave
+from studies.summaries import shave
 
 
 def measure_bound(settings: Settings) -> xr.Dataset:

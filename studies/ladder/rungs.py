@@ -21,8 +21,8 @@ from studies.interventions import content_free, exchanged_rungs, mean, permuted_
 from studies.ladder.rotary import read_rotary_means
 from studies.ladder.rotary_kernels import distance_kernels
 from studies.ladder.rung_tables import OWN, ROTARY, SHIFTED
-from studies.making import shave
 from studies.reference.measure import untrained_twin
+from studies.summaries import shave
 
 
 def measure_rungs(settings: Settings, init: str = "", more: bool = False, pairings: int = 2) -> xr.Dataset:

@@ -19,7 +19,7 @@ from posbias.measure.ladder import Rungs, ring
 from posbias.measure.session import Session
 from posbias.settings import Settings
 from studies.ladder.gradients import kept_streams
-from studies.making import shave
+from studies.summaries import shave
 
 SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)
 """Of a network's width: numbers of directions that are kept, besides one and all."""

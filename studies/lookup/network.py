@@ -12,9 +12,10 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils import logging
 
-from studies.biased import FIELD, NO_ROTATION, THETA, attach_biases
+from studies.biased import FIELD, attach_biases
 from studies.lookup.prompts import vocabulary
 from studies.lookup.settings import Setting
+from studies.rotation import NO_ROTATION, THETA
 
 
 def untrained(setting: Setting, seed: int, attention: str = "sdpa") -> PreTrainedModel:

@@ -20,8 +20,9 @@ from posbias.measure.quantities.use import draw_replacements
 from posbias.measure.session import Session
 from posbias.settings import Settings
 from studies.changes import measure_changes, measure_gradient
-from studies.making import go_on, shave
+from studies.making import go_on
 from studies.orders.orders import ORDERS, reorder
+from studies.summaries import shave
 
 EACH = 6
 """Of how many neighbouring tokens one is replaced: 45 of 256, from one on that moves with the prompt's number."""

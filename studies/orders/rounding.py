@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from posbias.measure.session import Session
 from posbias.settings import Settings
 from studies.changes import measure_gradient
-from studies.making import go_on, shave
+from studies.making import go_on
 from studies.orders.measure import front_of, place
+from studies.summaries import shave
 
 BLOCK, LEVELS = 32, 16
 """Weights of a row that share a least value and a step, and how many values each can have: GGUF's Q4_1."""

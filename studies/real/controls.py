@@ -27,9 +27,10 @@ from posbias.report.scoring import gain_rows
 from posbias.rollout.untrained import aligned_profile, untrained_profile
 from posbias.settings import Settings
 from studies.interventions import content_free, exchanged_rungs, own, permuted_rungs, read_layers, shifted
-from studies.making import go_on, shave
+from studies.making import go_on
 from studies.real.entries import place
 from studies.real.tables import NUMBERS, three_numbers
+from studies.summaries import shave
 
 CONTROLS = {
     "right": "nothing is exchanged",

@@ -22,8 +22,9 @@ from posbias.measure.session import Session
 from posbias.prompts import apply_template
 from posbias.settings import Settings
 from studies.changes import measure_changes, measure_gradient
-from studies.making import go_on, summarise
+from studies.making import go_on
 from studies.real.measure import ABOVE, measure_heads, measure_integrated, measure_sink
+from studies.summaries import summarise
 
 CHANGES = ("replaced", "deleted", "hidden")
 MARK = "\N{OBJECT REPLACEMENT CHARACTER}"

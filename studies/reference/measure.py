@@ -24,10 +24,10 @@ from posbias.models.loading import Source
 from posbias.rollout.order import stochastic_monotonicity
 from posbias.settings import REPORTED, Settings
 from posbias.shipped import PREFIX, model_folder
-from studies.making import summarise
 from studies.reference.models import reference
 from studies.reference.pretraining import initial_model, save_model
 from studies.reference.similarity import measure_similarity
+from studies.summaries import summarise
 
 GROUPS = 8
 """Groups of prompts, of which one at a time is left out."""

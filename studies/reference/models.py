@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from posbias import errors
 from posbias.rollout.logits import alibi_slopes
-from studies.biased import NO_ROTATION, THETA
+from studies.rotation import NO_ROTATION, THETA
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig

@@ -23,7 +23,8 @@ from posbias.measure.quantities.use import draw_replacements
 from posbias.prompts import Ask, Prompt, write_prompts
 from posbias.provenance import versions
 from studies.changes import measure_changes
-from studies.making import go_on, shave
+from studies.making import go_on
+from studies.summaries import shave
 from studies.tune.facts import PLACES
 from studies.tune.training import load_tuned
 

@@ -13,7 +13,7 @@ from conftest import ROOT
 import posbias
 from posbias.cli import main
 from posbias.measure.measurement import Measurement
-from studies.making import summarise
+from studies.summaries import summarise
 
 N, LENGTH = 6, 16
 

@@ -17,7 +17,7 @@ from posbias.measure.results import read_results
 from posbias.models.families import family_of
 from posbias.models.loading import Source
 from posbias.settings import RUNGS
-from studies.making import summarise
+from studies.summaries import summarise
 
 B, T = 4, 3
 OWN = Rungs(np.arange(B)[None])

@@ -27,7 +27,7 @@ from posbias.rollout.influence import rollout_matrix
 from posbias.rollout.order import stochastic_monotonicity
 from posbias.rollout.untrained import aligned_profile, untrained_profile
 from posbias.settings import DEFAULT, Settings
-from studies.making import shave, summarise
+from studies.summaries import shave, summarise
 
 EVERY = (*DEFAULT, "logits", "heads")
 NAMES, WITH_HEADS = ("bloom", "mistral", "gemma2", "gpt2"), ("bloom", "gpt2")

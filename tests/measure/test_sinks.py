@@ -17,7 +17,7 @@ from posbias.models.loading import Source
 from posbias.predict import predict
 from posbias.rollout.masks import sliding_window
 from posbias.settings import Settings
-from studies.making import summarise
+from studies.summaries import summarise
 
 
 @pytest.fixture(scope="module")

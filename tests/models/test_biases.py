@@ -26,7 +26,7 @@ from posbias.predict import dense, position_kernels, predict
 from posbias.rollout.position_bias import layered_biases
 from posbias.settings import Settings
 from studies.additions import divided_logits
-from studies.making import summarise
+from studies.summaries import summarise
 
 
 @pytest.mark.parametrize("name", VARIED)

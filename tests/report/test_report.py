@@ -21,7 +21,7 @@ from posbias.report import document, figures, page, stats, tables, text
 from posbias.report.stats import BLIND, Evidence
 from posbias.rollout.profiles import mean_position
 from studies.ladder import scores
-from studies.making import summarise
+from studies.summaries import summarise
 
 N, LENGTH = 8, 24
 WITH_MAPS = ("independent-layers", "value-maps", "value-maps-positional", "layer-shares")

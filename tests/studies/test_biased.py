@@ -23,10 +23,11 @@ from posbias.rollout.kernels import attention_kernel, mix_heads
 from posbias.rollout.position_bias import layered_biases
 from posbias.rollout.untrained import untrained_profile
 from posbias.settings import Settings
-from studies.biased import NO_ROTATION, Biased, about, attach_biases
+from studies.biased import Biased, about, attach_biases
 from studies.interventions import replaced_rope
-from studies.making import summarise
+from studies.rotation import NO_ROTATION
 from studies.sizes import Sized, Untrained
+from studies.summaries import summarise
 
 
 def given(name, description=None, **options):

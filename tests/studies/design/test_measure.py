@@ -19,7 +19,6 @@ from posbias.rollout.influence import influence_profile
 from posbias.rollout.structured import biased_kernels
 from posbias.rollout.untrained import aligned_profile, untrained_profile
 from posbias.settings import Settings
-from studies.biased import NO_ROTATION
 from studies.design.measure import (
     BIASES,
     CONTENTS,
@@ -35,6 +34,7 @@ from studies.design.measure import (
 from studies.design.tables import gated_table
 from studies.interventions import losses_of
 from studies.reference.models import reference
+from studies.rotation import NO_ROTATION
 from studies.sizes import Untrained
 
 PROMPTS, LENGTH = 3, 24
