@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from posbias import errors
+from posbias.processes import rank
 
 
 def check_writable(path: Path) -> Path:
@@ -58,8 +59,7 @@ def check_output(
 
 def check_partial(output: Path, *, resume: bool) -> Path:
     """Return where partial sums of a process go, or raise ValueError if some are there from which not to go on."""
-    rank = os.environ.get("RANK", "0")
-    path = output.with_name(f"{output.name}.partial{'' if rank == '0' else rank}")
+    path = output.with_name(f"{output.name}.partial{rank() or ''}")
     if path.exists() and not resume:
         raise errors.invalid(str(path), "no partial sums of an unfinished run", "some; give --resume, or delete them")
     return path

@@ -10,7 +10,7 @@ from conftest import ROOT
 from limits import functions, golf, wide_lines
 
 LAYERS = (
-    "errors files netcdf plotting provenance settings shipped", "rollout", "comparison configuration",
+    "errors files netcdf plotting processes provenance settings shipped", "rollout", "comparison configuration",
     "models", "measure predict prompts engines conditions", "report lookup design explain", "cli",
 )  # fmt: skip
 """Folders and files of the package from the ground up: each imports what stands before it or beside it."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from posbias import errors
+from posbias import errors, processes
 from posbias.cli.options import MODEL, Replace, group, kept_until_done, with_options
 from posbias.files import check_output, check_partial
 from posbias.lookup.contexts import read_rows
@@ -61,14 +61,18 @@ def measure(
         return _show_estimate(settings)
     with kept_until_done(partial):
         results = run.measure(settings, partial=partial, progress=True, bias=added)
-        write_results(output, results)
-        asked = str(results.attrs["quantities"]).split(",")
-        left = run.note_matrices(asked, settings.length, settings.kernel_size)
-        typer.echo("\n".join([f"{output}: {Measurement(results)!r}", *left]))
+        if processes.rank() == 0:
+            write_results(output, results)
+            asked = str(results.attrs["quantities"]).split(",")
+            left = run.note_matrices(asked, settings.length, settings.kernel_size)
+            typer.echo("\n".join([f"{output}: {Measurement(results)!r}", *left]))
+        processes.wait()  # so that partial sums stay until all is written
 
 
 def _show_estimate(settings: Settings) -> None:
-    """Print what a measurement would take, from one prompt."""
+    """Print what a measurement would take, from one prompt, in the first process."""
+    if processes.rank():
+        return
     from posbias.measure.progress import progress
     from posbias.measure.run import estimate
 
@@ -120,6 +124,8 @@ def report(
         with posbias.open(subject)._running(asked, False) as (settings, _):
             return _show_estimate(settings)
     measured = load(subject) if is_file else posbias.open(subject).measure(**asked)
+    if processes.rank():
+        return
     if keep is not None:
         typer.echo(f"{measured.save(keep)}: {measured.prompts} prompts of {measured.length} tokens")
     path = measured.report(output, lookup=tried)
@@ -148,6 +154,8 @@ def explain(
     from posbias.explain.prompt import check_asked
     from posbias.models.opening import check_model
 
+    if processes.rank():  # one prompt is not shared
+        return
     check_model(model)
     if not dry_run:
         check_output(output, ".html", overwrite=overwrite)
@@ -217,6 +225,8 @@ def lookup(
         typer.echo(preview)
         return
     found = opened.lookup(**named, progress=True)
+    if processes.rank():
+        return
     typer.echo(f"{found.save(output)}: {found!r}")
     if figure is not None:
         typer.echo(f"{found.figure(figure)}: figure")

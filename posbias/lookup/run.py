@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 import xarray as xr
 from torch import nn
 
@@ -22,6 +23,7 @@ from posbias.measure.progress import progress as told
 from posbias.measure.session import Session
 from posbias.models.biases import added_biases, fitting_biases
 from posbias.models.loading import check_fits
+from posbias.processes import rank, share_out
 from posbias.prompts import Ask, Prompt, use_template, write_prompts
 from posbias.settings import Settings
 
@@ -46,6 +48,7 @@ def look_up(
 
     What can be seen without the weights is refused before they are loaded.
     """
+    progress = progress and rank() == 0
     if (bias := task.added) is not None:
         fitting_biases(settings.source.config(), bias)  # raises
     with told(1, "step", "writing prompts", shown=progress) as bar:
@@ -111,21 +114,32 @@ def score_prompts(
 ) -> dict[str, np.ndarray]:
     """Return scores by name, each by arm, context and place; raise ValueError for a NaN or Inf.
 
-    What two neighbours have in common is read once, unless something is added to attention, which counts places from
-    the beginning.
+    What two prompts of a context have in common is read once, unless something is added to attention, which counts
+    places from the beginning. Processes share the contexts.
     """
-    every = [*dict.fromkeys(prompt for contexts in placed.values() for context in contexts for prompt in context)]
-    scores: dict[Prompt, tuple[float, bool]] = {}
+    rows: dict[Prompt, int] = {}
+    own: list[list[Prompt]] = []  # of each context the prompts that are in none before it
+    for context in (context for contexts in placed.values() for context in contexts):
+        own.append([prompt for prompt in dict.fromkeys(context) if prompt not in rows])
+        for prompt in own[-1]:
+            rows[prompt] = len(rows)
+    scores = torch.zeros(len(rows), 2, dtype=torch.float64)
+    team = share_out(len(own))
     with told(1, "reader", "trying", shown=progress) as bar:
         reader = open_reader(model, [(prompt.ids, prompt.answer_ids) for prompt in trial], shared)
         bar.update()
-    with told(len(every), "prompts", "asking", shown=progress) as bar:
-        for prompt in every:
-            scores[prompt] = log_probability, _ = reader.answer(prompt.ids, prompt.answer_ids)
-            if not np.isfinite(log_probability):
-                raise errors.invalid("log_probability", "finite numbers", f"{log_probability}: {prompt.text[:60]}")
-            bar.update()
-    found = np.array([[[scores[p] for p in context] for context in arm] for arm in placed.values()], dtype=np.float64)
+    with told(sum(map(len, team.share(own))), "prompts", "asking", shown=progress) as bar:
+        for prompts in team.share(own):
+            reader.forget()
+            for prompt in prompts:
+                log_probability, correct = reader.answer(prompt.ids, prompt.answer_ids)
+                if not np.isfinite(log_probability):
+                    raise errors.invalid("log_probability", "finite numbers", f"{log_probability}: {prompt.text[:60]}")
+                scores[rows[prompt]] = torch.tensor([log_probability, correct], dtype=torch.float64)
+                bar.update()
+    team.add_up({"scores": scores})
+    placed_rows = [[[rows[prompt] for prompt in context] for context in contexts] for contexts in placed.values()]
+    found = scores.numpy()[np.array(placed_rows)]
     return {"log_probability": found[..., 0], "correct": found[..., 1]}
 
 

@@ -5,6 +5,7 @@ The order of work makes refusals cheap: what can be seen without the model is ch
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -29,6 +30,7 @@ from posbias.measure.session import Session, check_settings
 from posbias.measure.traces import Traces
 from posbias.models.biases import added_biases, description_text, fitting_biases
 from posbias.models.weights import is_out_of_memory, memory_available, out_of_memory
+from posbias.processes import Team, rank, share_out
 from posbias.settings import MATRICES, Settings
 
 Sums = Callable[[], Mapping[str, Tensor]]
@@ -52,6 +54,7 @@ def measure(
     the model's logits while it is measured; slopes and other positional numbers of the result are the model's own.
     """
     check_settings(settings)
+    progress = progress and rank() == 0
     added = None if bias is None else fitting_biases(settings.source.config(), bias)
     with told(settings.prompts, "prompts", "cutting", shown=progress) as bar:
         session = Session(settings, prompts)
@@ -59,7 +62,9 @@ def measure(
     provenance = session.provenance()
     if added is not None:
         provenance["added_bias"] = description_text(added)
-    kept = Partial(partial, {name: str(x) for name, x in provenance.items()})
+    team = share_out(math.ceil(len(session.ids) / settings.batch_size))
+    sharing = {} if team.size == 1 else {"process": f"{team.rank} of {team.size}"}
+    kept = Partial(partial, {name: str(x) for name, x in provenance.items()} | sharing)
     kept.read()  # raises before the model is loaded
     try:
         with told(1, "model", "loading", shown=progress) as bar:
@@ -72,20 +77,22 @@ def measure(
         elif session.family is not None:
             positions = read_positions(instrument, settings.length)
         with nullcontext() if added is None else added_biases(instrument.model, added):
-            arrays, lacking, variables = read_prompts(session, positions, kept, progress)
+            arrays, lacking, variables = read_prompts(session, positions, kept, team, progress)
     except (MemoryError, RuntimeError) as error:
         raise out_of_memory() if is_out_of_memory(error) else error from None
     return make_results(arrays, provenance | {f"no_{name}": why for name, why in lacking.items()}, variables)
 
 
 def read_prompts(
-    session: Session, positions: Positions | None, kept: Partial, shown: bool
+    session: Session, positions: Positions | None, kept: Partial, team: Team, shown: bool
 ) -> tuple[dict[str, np.ndarray], dict[str, str], Variables]:
     """Return the arrays of all prompts, what the model has none of and why, and what more the arrays are called."""
     traces = Traces(session)
-    sizes = [len(ids) for _, ids in traces.batches]
+    mine = team.share(range(len(traces.batches)))
+    sizes = [len(traces.batches[k][1]) for k in mine]
     try:
-        kept.go_on("measuring", sizes, traces.read_batch, traces.state, shown)
+        kept.go_on("measuring", sizes, lambda k: traces.read_batch(mine[k]), traces.state, shown)
+        team.add_up(traces.state())
         arrays = traces.arrays(positions, shown)
     except ValueError:  # of numbers from which nothing goes on
         kept.remove()

@@ -8,6 +8,7 @@ module works; what reads weights without a forward pass asks for them here.
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -118,9 +119,10 @@ def out_of_memory() -> ValueError:
 
 
 def find_device(name: str | None) -> torch.device:
-    """Return the device of that name, or a GPU if there is one; raise ValueError for a device that is not there."""
+    """Return the device of that name, or this process's GPU if there is one; raise ValueError if it is not there."""
     try:
-        there = torch.zeros(1, device=("cuda" if torch.cuda.is_available() else "cpu") if name is None else name)
+        own = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
+        there = torch.zeros(1, device=own if name is None else name)
         there.item()
     except Exception:  # each kind of device that is not there has an error of its own
         raise errors.invalid("device", "cpu, cuda or cuda:0, cuda:1, …", repr(name)) from None
