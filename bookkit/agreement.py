@@ -113,8 +113,9 @@ def outputs_disagreement(expected: Sequence[Mapping], received: Sequence[Mapping
     """Return where two lists of a cell's outputs differ, or "" if they agree; figures have :data:`DRAWN` or more."""
     ours, theirs = list(_texts(expected)), list(_texts(received))
     if [kind for kind, _ in ours] != [kind for kind, _ in theirs]:
-        kinds = [", ".join(kind for kind, _ in texts) or "none" for texts in (ours, theirs)]
-        return f"expected outputs {kinds[0]}, received {kinds[1]}"
+        expected_kinds = ", ".join(kind for kind, _ in ours) or "none"
+        received_kinds = ", ".join(kind for kind, _ in theirs) or "none"
+        return f"expected outputs {expected_kinds}, received {received_kinds}"
     for (kind, a), (_, b) in zip(ours, theirs, strict=True):
         drawn = kind.startswith("figure")
         found = _drawn_disagreement(a, b, tolerance) if drawn else disagreement(a, b, tolerance)

@@ -52,7 +52,7 @@ def explorer_script(root: Path) -> str:
     for preset in (*measured_presets(root), *published_presets()):
         diagonal, measured, curves = preset.pop("diagonal"), preset.pop("measured"), preset.pop("curves", {})
         lines = [f"  {json.dumps(name)}: {json.dumps(value)}," for name, value in preset.items()]
-        rows = (f"[{','.join(_written(x, preset['single']) for x in row)}]" for row in diagonal)
+        rows = (_row(row, preset["single"]) for row in diagonal)
         lines.append('  "diagonal": [\n' + ",\n".join(rows) + "\n  ],")
         if curves:
             drawn = ",\n".join(f'"{name}": {_curve(p / p.sum(), 5)}' for name, p in curves.items())
@@ -87,6 +87,11 @@ def documents(root: Path) -> list[dict[str, Any]]:
         ways |= {"attention": "attention"}
         found.append(one | {way: kept[name][k].values.astype(float).round(4).tolist() for way, name in ways.items()})
     return found
+
+
+def _row(row: Iterable[float], single: bool) -> str:
+    """Return a layer's numbers as JSON."""
+    return f"[{','.join(_written(x, single) for x in row)}]"
 
 
 def _written(x: float, single: bool) -> str:

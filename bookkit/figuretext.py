@@ -55,7 +55,8 @@ def describe(figure: Figure) -> str:
     width, height = figure.get_size_inches()
     lines = [f"figure {width:.1f} x {height:.1f} in, style {zlib.crc32(STYLE.read_bytes()):08x}"]
     lines += [_line(text.get_text()) for text in figure.texts]
-    lines += [_line("legend", *(text.get_text() for text in legend.get_texts())) for legend in figure.legends]
+    for legend in figure.legends:
+        lines.append(_line("legend", *(text.get_text() for text in legend.get_texts())))
     for ax in figure.axes:
         if ax.get_visible():
             lines += _axes(ax)

@@ -185,8 +185,8 @@ def status_table(records: Iterable[Record]) -> list[Status]:
     table = []
     for row in read_ledger():
         own = [record for record in found if record.row == row.row]
-        parts = dict.fromkeys(record.part for record in own) or [""]
-        table += [Status(row, tuple(x for x in own if x.part == part), part) for part in parts]
+        for part in dict.fromkeys(record.part for record in own) or [""]:
+            table.append(Status(row, tuple(x for x in own if x.part == part), part))
     return table
 
 
@@ -269,9 +269,15 @@ def status_markdown(table: Sequence[Status], titles: Mapping[str, str]) -> str:
         for status in own:
             place = f'<a id="{anchor(row.row, status.part)}"></a>'
             part = _literal(status.part.removesuffix(shared))
-            named = f"– {part}" if len(own) > 1 else claim + f"<br>– {part}" * bool(part)
-            noticed = f"<br>noticed {status.least_challenge}" * bool(status.records)
-            verdict = f"**{status.verdict}**{noticed}" + "<br>threshold set after the run" * status.post_hoc
+            if len(own) > 1:
+                named = f"– {part}"
+            else:
+                named = f"{claim}<br>– {part}" if part else claim
+            verdict = f"**{status.verdict}**"
+            if status.records:
+                verdict += f"<br>noticed {status.least_challenge}"
+            if status.post_hoc:
+                verdict += "<br>threshold set after the run"
             lines.append(_line(ORIGINS[status.origin], place + named, verdict, _reason(status) + _how(status, test)))
     return "\n".join(lines)
 
@@ -307,7 +313,7 @@ def _stop(text: str) -> str:
 def line_markdown(row: str, part: str, verdict: str) -> str:
     """Return a record in one line for a chapter's page: claim, verdict, and a link to how it was tested."""
     claim = _literal(next(entry.sentence for entry in read_ledger() if entry.row == row))
-    on = f" ({_literal(part)})" * bool(part)
+    on = f" ({_literal(part)})" if part else ""
     how = _jump(row, part, "how it was tested", page="status.html")
     return f"*Claim.* {_stop(claim)} *Verdict{on}:* **{verdict}** – {how}"
 

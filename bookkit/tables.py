@@ -39,7 +39,9 @@ def frame_cells(frame: DataFrame, formats: Mapping[str, Format]) -> list[list[st
     if unknown:
         known = ", ".join(map(str, frame.columns))
         raise ValueError(f"formats: expected columns out of {known}, received {unknown[0]}")
-    columns = [[_cell(x, formats.get(name)) for x in frame[name].tolist()] for name in frame.columns]
+    columns = []
+    for name in frame.columns:
+        columns.append([_cell(x, formats.get(name)) for x in frame[name].tolist()])
     return [list(map(str, frame.columns)), *map(list, zip(*columns, strict=True))]
 
 
@@ -75,6 +77,11 @@ def table_markdown(cells: Sequence[Sequence[str]]) -> str:
     | bloom | 0.6 to 1 | yes |
     """
     columns = list(zip(*cells[1:], strict=True))[1:] or [()] * (len(cells[0]) - 1)
-    words = [any(any(map(str.isalpha, cell.replace(" to ", ""))) for cell in column) for column in columns]
-    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells]
+    words = [any(map(str.isalpha, "\n".join(column).replace(" to ", ""))) for column in columns]
+    lines = [_markdown_row(row) for row in cells]
     return "\n".join([lines[0], "|:--|" + "".join(":--|" if word else "--:|" for word in words), *lines[1:]])
+
+
+def _markdown_row(row: Sequence[str]) -> str:
+    """Return a row of a Markdown table."""
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"

@@ -376,7 +376,9 @@ def with_sinks(A: Float[np.ndarray, "*stack n n"]) -> Float[np.ndarray, "*stack 
     [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.25, 0.25, 0.5]]
     """
     out = np.zeros((*A.shape[:-2], A.shape[-2] + 1, A.shape[-1] + 1))
-    out[..., 1:, 1:], out[..., 1:, 0], out[..., 0, 0] = A, (1 - A.sum(-1)).clip(0), 1.0
+    out[..., 0, 0] = 1.0
+    out[..., 1:, 0] = (1 - A.sum(-1)).clip(0)
+    out[..., 1:, 1:] = A
     return out / out.sum(-1, keepdims=True)
 
 

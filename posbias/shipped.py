@@ -46,8 +46,8 @@ def reference_names() -> list[str]:
 
 def shipped_names() -> list[str]:
     """Return the names of the reference models whose weights are here: one in an installed package."""
-    places = (FOLDER, CHECKOUT)
-    return [name for name in reference_names() if any((place / name / WEIGHTS).is_file() for place in places)]
+    here = {file.parent.name for place in (FOLDER, CHECKOUT) for file in place.glob(f"*/{WEIGHTS}")}
+    return [name for name in reference_names() if name in here]
 
 
 def reference_folder(name: str) -> Path:

@@ -196,7 +196,8 @@ class Evidence:
     def gains(self) -> pd.DataFrame:
         """How much nearer one prediction is than another, with Holm's p value and the sign where it stands."""
         names = self.subject.of_model
-        pairs = [(blind, name) for name in names for blind in BLIND] + [x for x in STEPS if {*x} <= {*self.profiles}]
+        pairs = [(blind, name) for name in names for blind in BLIND]
+        pairs += [step for step in STEPS if set(step) <= set(self.profiles)]
         rest = [name for name in self.subject.predictions if name not in (self.nearest, *BLIND)]
         pairs += [(x, str(self.nearest)) for x in rest if (x, self.nearest) not in pairs]
         if self.influence is None or not names:

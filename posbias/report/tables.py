@@ -16,8 +16,9 @@ def score_cells(evidence: Evidence) -> Iterator[tuple[str, ...]]:
     measured_mean, yardsticks = subject.influence.mean_position, {*subject.predictions} - {*subject.of_model}
     for name, row in evidence.scores.sort_values("W1", kind="stable").iterrows():
         shape = None if evidence.shape is None else u_shape(evidence.profiles[str(name)])
+        label = subject.label(str(name))
         yield (
-            subject.label(str(name)) + " (yardstick)" * (name in yardsticks),
+            f"{label} (yardstick)" if name in yardsticks else label,
             number(row["W1"]),
             span(row[["low", "high"]]),
             number(row["total_variation"]),
@@ -36,5 +37,7 @@ def gain_cells(evidence: Evidence) -> Iterator[tuple[str, ...]]:
     verdicts = {1: "closer", -1: "further away", 0: "open"}
     for row in evidence.gains.to_dict("records"):
         pair = f"{evidence.subject.label(row['after'])} against {evidence.subject.label(row['before'])}"
-        p = "≤ " * (row["p_value"] <= 2 / (1 + evidence.resamples)) + number(row["adjusted"])  # resamples give no less
+        p = number(row["adjusted"])
+        if row["p_value"] <= 2 / (1 + evidence.resamples):  # resamples give no less
+            p = f"≤ {p}"
         yield pair, number(row["gain"], "+.3f"), span((row["low"], row["high"]), "+.3f"), p, verdicts[row["decided"]]

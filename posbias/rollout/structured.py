@@ -194,7 +194,8 @@ def biased_kernels(
     rows = layered_biases(biases, T, H)
     if H is None and len(rows[0]) == 1:
         rows = tuple(row * max(content.shape[1], shares.shape[1]) for row in rows)
-    H, slopes = len(rows[0]), np.array([[bias.fall for bias in row] for row in rows])
+    H = len(rows[0])
+    slopes = np.array([bias.fall for row in rows for bias in row]).reshape(len(rows), H)
     content, shares = _widen("diagonal", content, T, H), _shares(_widen("head_weights", shares, T, H))
     return StructuredKernels(T, H, causal(), slopes, content, shares, rows)
 
