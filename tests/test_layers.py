@@ -57,41 +57,39 @@ LONG_FUNCTIONS = {
 }
 """Functions that are longer, and why."""
 GOLF = {
-    "posbias/cli/model_commands.py",  # 1
-    "posbias/explain/measure.py",  # 2
-    "posbias/lookup/contexts.py",  # 4
-    "posbias/lookup/file.py",  # 1
-    "posbias/lookup/run.py",  # 5
-    "posbias/measure/check.py",  # 1
-    "posbias/measure/corpus.py",  # 1
-    "posbias/measure/ladder.py",  # 1
-    "posbias/measure/results.py",  # 1
-    "posbias/measure/traces.py",  # 1
-    "posbias/models/biases.py",  # 1
-    "posbias/models/families.py",  # 5
-    "studies/design/hooks.py",  # 1
-    "studies/design/measure.py",  # 3
-    "studies/design/remedies.py",  # 1
-    "studies/design/search.py",  # 1
-    "studies/factor/measure.py",  # 1
-    "studies/icl/claims.py",  # 4
-    "studies/icl/tables.py",  # 4
-    "studies/icl/task.py",  # 1
-    "studies/ladder/alignment.py",  # 4
-    "studies/ladder/gradients.py",  # 1
-    "studies/ladder/rotary.py",  # 2
-    "studies/lookup/measure.py",  # 3
-    "studies/lookup/prompts.py",  # 1
-    "studies/norms/recency.py",  # 1
-    "studies/real/checks.py",  # 1
-    "studies/real/entries.py",  # 1
-    "studies/reference/measure.py",  # 1
-    "studies/reference/models.py",  # 1
-    "studies/reference/texts.py",  # 1
-    "studies/results.py",  # 5
-    "studies/theorems/encodings.py",  # 4
-    "studies/train.py",  # 1
-    "bookkit/families.py",  # 1
+    "posbias/cli/model_commands.py",
+    "posbias/explain/measure.py",
+    "posbias/lookup/contexts.py",
+    "posbias/lookup/file.py",
+    "posbias/lookup/run.py",
+    "posbias/measure/check.py",
+    "posbias/measure/corpus.py",
+    "posbias/measure/ladder.py",
+    "posbias/measure/traces.py",
+    "posbias/models/biases.py",
+    "posbias/models/families.py",
+    "studies/design/hooks.py",
+    "studies/design/measure.py",
+    "studies/design/remedies.py",
+    "studies/design/search.py",
+    "studies/factor/measure.py",
+    "studies/icl/claims.py",
+    "studies/icl/tables.py",
+    "studies/icl/task.py",
+    "studies/ladder/alignment.py",
+    "studies/ladder/gradients.py",
+    "studies/ladder/rotary.py",
+    "studies/lookup/measure.py",
+    "studies/lookup/prompts.py",
+    "studies/norms/recency.py",
+    "studies/real/checks.py",
+    "studies/real/entries.py",
+    "studies/reference/measure.py",
+    "studies/reference/models.py",
+    "studies/reference/texts.py",
+    "studies/results.py",
+    "studies/theorems/encodings.py",
+    "studies/train.py",
 }
 """Files with expressions that should be undone; each goes from here when it is."""
 PATHS = [path for folder in ("posbias", "studies", "bookkit") for path in (ROOT / folder).rglob("*.py")]
