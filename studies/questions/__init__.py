@@ -1,0 +1,1 @@
+"""Liu et al.'s questions about Wikipedia's passages: is the middle lost where a search found the documents?"""
