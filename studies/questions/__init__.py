@@ -1,1 +1,1 @@
-"""Liu et al.'s questions about Wikipedia's passages: is the middle lost where a search found the documents?"""
+"""Liu et al.'s questions about passages of Wikipedia, which a search returns: is the middle lost there, too."""

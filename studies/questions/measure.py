@@ -1,8 +1,9 @@
 """Answers to Liu et al.'s questions by the place of the passage that holds the answer.
 
-Claim D-real, set on 2026-11-29 before the first run: among eight passages the middle is lost if both ends are right more
-often than the places between them, each with a 95 % interval over questions above 0 and p at most .05
-(:func:`posbias.lookup.scores.judge`); it is not lost if one of the two differences is at most .1 with its whole interval.
+Claim D-real, set on 2026-11-29 before the first run: among eight passages the middle is lost if both
+ends are right more often than the places between them, each with a 95 % interval over questions
+above 0 and p at most .05 (:func:`posbias.lookup.scores.judge`); it is not lost if one of the two
+differences is at most .1 with its whole interval.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ MOST = 100
 DIMS = ("question", "place")
 MEANINGS = {
     "correct": "1 where the answer's first line holds an accepted answer (SQuAD's normalisation), else 0",
-    "source": "the passage that alone holds the answer's first line, from 0 on in the order given; -1 for none or several",
+    "source": "the passage, from 0 on in the order given, that alone holds the answer's first line, else -1",
     "tokens": "tokens of the prompt",
     "written": "tokens of the answer; the longest is cut",
     "rank": "how many competitors BM25 ranks above the passage that holds the answer",
@@ -42,7 +43,7 @@ MEANINGS = {
 
 
 def measure_places(settings: Settings, places: int, at: Sequence[int] | None = None) -> xr.Dataset:
-    """Return scores (question, place) of questions whose right passage stands at each place among BM25's competitors."""
+    """Return scores (question, place) with the right passage at each place among BM25's competitors."""
     stands = tuple(range(places)) if at is None else tuple(at)
     rows = make_rows(read_questions(), settings.prompts, places, settings.seed)
 
@@ -96,8 +97,16 @@ def _measure(
     arrays = {
         key: (DIMS, found[key].astype(np.int16), {"long_name": MEANINGS[key]}) for key in found
     }
-    about = {"model": source.name(), "revision": source.version(), "dataset": "nq-open-oracle, Liu et al. 2023",
-             "sha256": SHA256, "prompts": len(rows), "length": settings.length, "seed": settings.seed, "dtype": "float32"}  # fmt: skip
+    about = {
+        "model": source.name(),
+        "revision": source.version(),
+        "dataset": "nq-open-oracle, Liu et al. 2023",
+        "sha256": SHA256,
+        "prompts": len(rows),
+        "length": settings.length,
+        "seed": settings.seed,
+        "dtype": "float32",
+    }
     return xr.Dataset(arrays, attrs=about)
 
 

@@ -62,9 +62,9 @@ class Question:
 
 
 def normalise(text: str) -> str:
-    """Return a text as SQuAD's metric compares it: no capitals, punctuation, articles, or white space beside one blank.
+    r"""Return a text as SQuAD's metric compares it, without capitals, punctuation, articles and double blanks.
 
-    >>> normalise("The  Wright\\nbrothers, of course!")
+    >>> normalise("The  Wright\nbrothers, of course!")
     'wright brothers of course'
     """
     plain = text.lower().translate(str.maketrans("", "", string.punctuation))
