@@ -86,11 +86,10 @@ def _measure(
     ends = {tokenizer.eos_token_id, *tokenizer.all_special_ids}
 
     def read(k: int) -> Mapping[str, np.ndarray]:
-        given = list(prompts(rows[k]))
-        asked = [
-            _answer(reader, tokenizer, ends, rows[k], passages) for passages in reversed(given)
-        ]  # common beginnings
-        return {key: np.array([one[key] for one in reversed(asked)]) for key in asked[0]}
+        asked = []
+        for passages in reversed(prompts(rows[k])):  # the first ones are common to two neighbours
+            asked.append(_answer(reader, tokenizer, ends, rows[k], passages))
+        return _columns(asked[::-1])
 
     path = data_folder() / "unfinished" / f"{name}-{source.version()[-16:]}.npz"
     found = go_on(len(rows), read, path, "questions")
@@ -108,6 +107,14 @@ def _measure(
         "dtype": "float32",
     }
     return xr.Dataset(arrays, attrs=about)
+
+
+def _columns(rows: Sequence[Mapping[str, int]]) -> dict[str, np.ndarray]:
+    """Return the numbers of rows by name."""
+    found = {}
+    for name in rows[0]:
+        found[name] = np.array([row[name] for row in rows])
+    return found
 
 
 def _answer(
