@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 import xarray as xr
+from posbias.lookup.reader import Reader
 
 from posbias.files import data_folder
-from posbias.lookup.reader import Reader
 from posbias.settings import Settings
 from studies.making import go_on
 from studies.questions.rows import (
