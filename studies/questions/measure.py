@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 import xarray as xr
-from posbias.lookup.reader import Reader
 
+from posbias.engines.local import Reader
 from posbias.files import data_folder
 from posbias.settings import Settings
 from studies.making import go_on
