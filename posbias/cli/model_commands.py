@@ -182,6 +182,16 @@ def explain(
         typer.echo(f"{found!r}\n{found.report(output)}: page")
 
 
+def show_conditions(given: list[str] | None) -> list[str] | None:
+    """Print what conditions there are and exit, if ``list`` is asked for."""
+    if "list" in (given or ()):
+        from posbias.conditions import describe
+
+        typer.echo(describe())
+        raise typer.Exit
+    return given
+
+
 @with_options(opening=group(Opening), asked=group(Task), asking=group(Settings, door="lookup", prompts=None))
 def lookup(
     model: MODEL,
@@ -197,6 +207,14 @@ def lookup(
         Path | None, typer.Option(help="Also draw right answers by place, with intervals: .png or .svg.")
     ] = None,
     task: Annotated[str, typer.Option("--task", "-t", help="documents; kv: a key's value.")] = "documents",
+    condition: Annotated[
+        list[str] | None,
+        typer.Option(
+            callback=show_conditions,
+            is_eager=True,
+            help="Ask again under a condition and compare, as order:reversed; repeatable; list: what there is.",
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the first prompt; no weights are read.")] = False,
     overwrite: Replace = False,
     *,
@@ -224,7 +242,7 @@ def lookup(
             preview = opened.preview_lookup(**named)
         typer.echo(preview)
         return
-    found = opened.lookup(**named, progress=True)
+    found = opened.lookup(**named, conditions=condition or (), progress=True)
     if processes.rank():
         return
     typer.echo(f"{found.save(output)}: {found!r}")

@@ -37,7 +37,7 @@ Write = Callable[[Ask], Prompt]
 class ChangedRun:
     """Change nothing; a kind of it changes what it says, and says what it needs and costs."""
 
-    changes: ClassVar[str]
+    changes: ClassVar[str] = "prompt"
     """``model``, ``prompt`` or ``asking``."""
     needs: ClassVar[str]
     cost: ClassVar[str]

@@ -42,7 +42,7 @@ class Condition(ChangedRun):
     """Put documents in an order."""
 
     changes = "prompt"
-    needs = "documents, and for all but reversed scores in rows (else the given order counts as best first)"
+    needs = "documents, with scores where there are some; else the given order counts as best first"
     cost = "nothing"
 
     def __init__(self, argument: str) -> None:

@@ -14,7 +14,9 @@ import xarray as xr
 from jaxtyping import Float
 
 from posbias import errors, netcdf
+from posbias.conditions import AS_IS
 from posbias.files import check_output, check_path
+from posbias.lookup.conditioned import compare_conditions, table_lines
 from posbias.lookup.scores import LEAST_RIGHT, SMALL, difference_p_value, judge, mean_with_interval
 from posbias.lookup.tasks import ARMS, LAYOUT, NOUNS, SCHEMA, SCORES, TASKS
 
@@ -111,6 +113,9 @@ class Found:
                 ax.plot(places, mean, "o-", color=COLOURS[arm], markersize=4, label=label)
             ax.set(xlabel=f"place of the {noun} that answers", ylabel="share of right answers", ylim=(-0.03, 1.05))
             ax.set_xticks(places[:: max(1, len(places) // 16)])
+            for name in [str(x) for x in results["condition"].values[1:]] if "condition" in results.dims else []:
+                mean = results["correct"].sel(arm="competing", condition=name).mean("context").values
+                ax.plot(places, mean, "--", linewidth=1, label=name)
             ax.legend(labelcolor="linecolor", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, fontsize=8)
             drawing.suptitle(fill(f"{title(results)}. {describe(results)}. Bars: 95% intervals.", 95), fontsize=9)
             drawing.supxlabel(fill(verdict(results), 95), fontsize=9)
@@ -132,7 +137,24 @@ class Found:
             lines.append("Many answers are known without documents: where they stand matters less than it could")
         if twice := int(results["twice"].sum()):
             lines.append(f"In {twice} contexts another document holds the answer too: its source cannot be told there")
+        if "condition" in results.dims:
+            lines += table_lines(results)
         return "\n".join(lines)
+
+    def compare_conditions(self) -> pd.DataFrame:
+        """Return what each condition changes, paired over contexts, and what it costs.
+
+        ``right`` is the mean share of right answers with all documents, ``worst`` that of the worst place; ``gain`` is
+        over all places alike, ``low`` to ``high`` its 95% interval, ``p`` of a sign-flip test, adjusted by Holm.
+
+        Raises
+        ------
+        ValueError
+            If nothing was asked under conditions.
+        """
+        if "condition" not in self.results.dims:
+            raise errors.invalid("conditions", "a lookup under conditions", "one without")
+        return compare_conditions(self.results)
 
 
 def load_lookup(path: str | PathLike[str]) -> Found:
@@ -156,7 +178,7 @@ def load_lookup(path: str | PathLike[str]) -> Found:
     if (task := str(results.attrs["task"])) not in TASKS:
         raise errors.invalid(f"{path}: task", f"one of {', '.join(TASKS)}", task)
     for name in SCORES:
-        errors.finite_array(f"{path}: {name}", results[name].values, ndim=(3,))
+        errors.finite_array(f"{path}: {name}", results[name].values, ndim=(3, 4))
     return Found(results)
 
 
@@ -178,8 +200,11 @@ def describe(results: xr.Dataset) -> str:
 
 
 def of_arm(results: xr.Dataset, score: str, arm: str = "competing") -> Float[np.ndarray, "C P"]:
-    """Return a score of one arm by context and place."""
-    return np.asarray(results[score].sel(arm=arm).values, dtype=np.float64)
+    """Return a score of one arm by context and place, as it is without a condition."""
+    found = results[score].sel(arm=arm)
+    if "condition" in found.dims:
+        found = found.sel(condition=AS_IS)
+    return np.asarray(found.values, dtype=np.float64)
 
 
 def by_place(results: xr.Dataset, score: str, arm: str = "competing") -> Float[np.ndarray, "3 P"]:

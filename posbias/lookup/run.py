@@ -15,7 +15,9 @@ import xarray as xr
 from torch import nn
 
 from posbias import errors
+from posbias.conditions import AS_IS, ChangedRun, read_conditions
 from posbias.engines.local import open_reader
+from posbias.lookup.conditioned import ask_under, check_conditions
 from posbias.lookup.contexts import Context, make_contexts, row_contexts
 from posbias.lookup.tasks import LAYOUT, SCHEMA, SCORES, TASKS, Task
 from posbias.measure.corpus import Prompts
@@ -42,17 +44,21 @@ def look_up(
     task: Task,
     rows: Sequence[Ask] | None = None,
     *,
+    conditions: Sequence[str] = (),
     progress: bool = False,
 ) -> xr.Dataset:
     """Ask a model for what stands at each place of its prompts, with a bias added if asked for.
 
-    What can be seen without the weights is refused before they are loaded.
+    Under each condition the same is asked again. What can be seen without the weights is refused before they are
+    loaded.
     """
     progress = progress and rank() == 0
+    under = read_conditions(conditions)
     if (bias := task.added) is not None:
         fitting_biases(settings.source.config(), bias)  # raises
     with told(1, "step", "writing prompts", shown=progress) as bar:
         contexts, placed = place_prompts(settings, task, rows)
+        check_conditions(settings, task, contexts, under)
         bar.update()
     first = next(iter(placed.values()))[0]
     one = Prompts(np.array([first[0].ids]), np.zeros(1, dtype=np.int64))
@@ -77,7 +83,15 @@ def look_up(
         bar.update()
     with nullcontext() if bias is None else added_biases(model, biases=bias):
         scores = score_prompts(model, placed, first[:2], shared=bias is None, progress=progress)
-    return assemble(contexts, texts | scores, list(placed), provenance)
+    results = assemble(contexts, texts | scores, list(placed), provenance)
+    if not under:
+        return results
+    found = {}
+    for name, condition in {AS_IS: ChangedRun(), **under}.items():
+        with told(1, "condition", name, shown=progress) as bar:
+            found[name] = ask_under(model, settings, task, contexts, list(placed), condition, progress)
+            bar.update()
+    return with_conditions(results, found)
 
 
 def preview(settings: Settings, task: Task, rows: Sequence[Ask] | None = None) -> str:
@@ -141,6 +155,18 @@ def score_prompts(
     placed_rows = [[[rows[prompt] for prompt in context] for context in contexts] for contexts in placed.values()]
     found = scores.numpy()[np.array(placed_rows)]
     return {"log_probability": found[..., 0], "correct": found[..., 1]}
+
+
+def with_conditions(results: xr.Dataset, found: dict[str, dict[str, np.ndarray]]) -> xr.Dataset:
+    """Return a result whose scores have the dimension condition, and what an answer costs under each."""
+    stacked: dict[str, Any] = {}
+    for score, what in SCORES.items():
+        dims = ("condition", *results[score].dims)
+        stacked[score] = (dims, np.stack([one[score] for one in found.values()]), {"long_name": what})
+    for cost in ("requests", "tokens_read"):
+        values = np.array([float(one[cost]) for one in found.values()])
+        stacked[cost] = ("condition", values, {"long_name": f"{cost.replace('_', ' ')}, for each answer"})
+    return results.drop_vars(list(SCORES)).assign(stacked).assign_coords(condition=list(found))
 
 
 def assemble(

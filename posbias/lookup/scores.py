@@ -128,3 +128,14 @@ def difference_p_value(values: Float[np.ndarray, "C P"], *, seed: int = 0) -> fl
     rng = np.random.default_rng(seed)
     shuffled = np.stack([rng.permuted(values, axis=1).mean(0).var() for _ in range(RESAMPLES)])
     return float((1 + (shuffled >= values.mean(0).var() - 1e-12).sum()) / (RESAMPLES + 1))
+
+
+def flip_p_value(values: Float[np.ndarray, "C"], *, seed: int = 0) -> float:
+    """Return the p value of no difference: signs of the contexts' differences are drawn at random.
+
+    >>> flip_p_value(np.ones(20)) < 0.001, flip_p_value(np.zeros(20))
+    (True, 1.0)
+    """
+    signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(RESAMPLES, len(values)))
+    exceeded = np.abs(signs @ values) >= abs(values.sum()) - 1e-12
+    return float((1 + exceeded.sum()) / (RESAMPLES + 1))

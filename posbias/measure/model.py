@@ -154,6 +154,7 @@ class Model:
         arms: str | None = None,
         form: str | None = None,
         bias: Any = None,
+        conditions: Sequence[str] = (),
         progress: bool | None = None,
         **settings: Any,
     ) -> Found:
@@ -180,6 +181,9 @@ class Model:
             ``template``, the tokenizer's chat template, or ``plain``; the first where there is one unless given.
         bias
             As in :meth:`measure`.
+        conditions
+            Under each the same is asked again and compared: ``["parallel-windows", "order:reversed"]``;
+            ``posbias.conditions.describe()`` says what there is.
         progress
             As in :meth:`measure`.
         settings
@@ -198,7 +202,7 @@ class Model:
         own: dict[str, Any] = {"prompts": prompts, "places": places, "arms": arms, "form": form}
         own |= {"bias": bias, **settings}
         with self._looking_up(task, rows, progress, **own) as (asked, shown):
-            return Found(look_up(*asked, progress=shown))
+            return Found(look_up(*asked, conditions=conditions, progress=shown))
 
     def preview_lookup(self, task: str = "documents", rows: Any = None, **asked: Any) -> str:
         """Return the first prompt of a lookup and how many there are, for the same arguments; no weights are read."""

@@ -1,0 +1,131 @@
+"""A lookup under conditions: the same questions asked again, each condition compared with what is as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from jaxtyping import Float
+
+from posbias import errors
+from posbias.comparison.multiplicity import holm
+from posbias.conditions import AS_IS, ChangedRun, Write
+from posbias.engines.local import LocalEngine
+from posbias.lookup.contexts import Context
+from posbias.lookup.scores import flip_p_value, paired_difference
+from posbias.lookup.tasks import Task
+from posbias.measure.progress import progress as told
+from posbias.models.loading import check_fits
+from posbias.prompts import Ask, Prompt, use_template, write_prompt
+from posbias.settings import Settings
+
+Scores = dict[str, np.ndarray]
+"""By name, each by arm, context and place; and two numbers, requests and tokens per answer."""
+
+
+def writer(settings: Settings, task: Task) -> Write:
+    """Return what writes prompts as the lookup does."""
+    tokenizer = settings.source.load_tokenizer()
+    template, special = use_template(tokenizer, task.form), settings.special_tokens
+    return partial(write_prompt, tokenizer, task.name, template=template, special_tokens=special)
+
+
+def check_conditions(
+    settings: Settings, task: Task, contexts: Sequence[Context], conditions: Mapping[str, ChangedRun]
+) -> None:
+    """Raise ValueError for what the model, its context or the task cannot have; no weights are read."""
+    if conditions and task.bias is not None:
+        raise errors.invalid("conditions", "bias:… among them, in place of bias beside them", "both")
+    config, write = settings.source.config(), writer(settings, task)
+    for name, condition in conditions.items():
+        if task.name != "documents" and condition.changes != "model":
+            raise errors.invalid("condition", "one that changes the model, for the task kv", name)
+        condition.check(config)
+        for k, context in enumerate(contexts, 1):
+            prompt = write(condition.rewrite(context.asks["competing"][0]))
+            try:
+                check_fits(config, settings.source.load_tokenizer(), len(prompt.ids + prompt.answer_ids))
+            except ValueError as error:
+                raise ValueError(f"condition {name}: prompt {k}: {error}") from None
+
+
+def ask_under(
+    model: Any,
+    settings: Settings,
+    task: Task,
+    contexts: Sequence[Context],
+    arms: Sequence[str],
+    condition: ChangedRun,
+    progress: bool,
+) -> Scores:
+    """Return the scores of all prompts under a condition; those that come out the same are asked once."""
+    write = writer(settings, task)
+    asks = [ask for arm in arms for context in contexts for ask in context.asks[arm]]
+    trial = [] if condition.changes == "model" else [write(condition.rewrite(ask)) for ask in asks[:2]]
+    engine = LocalEngine(model, settings.source.load_tokenizer(), trial, changed=condition.changed)
+    known: dict[Prompt, tuple[float, bool]] = {}
+    chosen: dict[Ask, Ask] = {}
+    rows = []
+    with told(len(asks), "prompts", "asking", shown=progress) as bar:
+        for ask in asks:
+            if ask not in chosen:
+                chosen[ask] = condition.choose(condition.rewrite(ask), engine, write)
+            prompt = write(chosen[ask])
+            if prompt not in known:
+                known[prompt] = next(iter(engine.loglikelihood([prompt])))
+            rows.append(known[prompt])
+            bar.update()
+    found = np.array(rows, dtype=np.float64).reshape(len(arms), len(contexts), -1, 2)
+    if not np.isfinite(found).all():
+        raise errors.invalid("log_probability", "finite numbers", "others")
+    answers = max(1, len(known))
+    return {
+        "log_probability": found[..., 0],
+        "correct": found[..., 1],
+        "requests": np.array(engine.requests / answers),
+        "tokens_read": np.array(engine.tokens / answers),
+    }
+
+
+def compare_conditions(results: xr.Dataset) -> pd.DataFrame:
+    """Return what each condition changes of all documents' right answers, paired over contexts, and what it costs.
+
+    ``gain`` is over all places alike, with its 95% interval; ``p`` is that of a sign-flip test, adjusted by Holm for
+    all conditions; ``requests`` and ``tokens`` are those of an answer.
+    """
+    correct = results["correct"].sel(arm="competing")
+    plain = _by_context(correct.sel(condition=AS_IS))
+    rows = []
+    for name in map(str, results["condition"].values):
+        one = correct.sel(condition=name)
+        gain = paired_difference(_by_context(one) - plain)
+        by_place = one.mean("context").values
+        rows.append({
+            "condition": name, "right": float(one.mean()), "worst": float(by_place.min()),
+            "worst_place": int(by_place.argmin()) + 1, "gain": gain.mean, "low": gain.low, "high": gain.high,
+            "p": flip_p_value(_by_context(one) - plain), "requests": float(results["requests"].sel(condition=name)),
+            "tokens": float(results["tokens_read"].sel(condition=name)),
+        })  # fmt: skip
+    table = pd.DataFrame(rows).set_index("condition")
+    table.loc[AS_IS, ["gain", "low", "high", "p"]] = np.nan
+    table.loc[table.index[1:], "p"] = holm(table["p"].to_numpy()[1:])
+    return table
+
+
+def _by_context(correct: xr.DataArray) -> Float[np.ndarray, "C"]:
+    return np.asarray(correct.mean("place").values, dtype=np.float64)
+
+
+def table_lines(results: xr.Dataset) -> list[str]:
+    """Return the comparison in lines, one for each condition."""
+    lines = []
+    for name, row in compare_conditions(results).iterrows():
+        said = f"{name}: right {row['right']:.2f}, worst {row['worst']:.2f} at place {row['worst_place']:.0f}"
+        if name != AS_IS:
+            said += f", gain {row['gain']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f}; p {row['p']:.2g} by Holm)"
+        lines.append(f"{said}; {row['requests']:.1f} requests and {row['tokens']:.0f} tokens an answer")
+    return lines

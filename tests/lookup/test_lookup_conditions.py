@@ -1,0 +1,84 @@
+"""A lookup under conditions: each beside what is as it is, with the numbers of the condition by itself."""
+
+import numpy as np
+import pytest
+from lookup_worlds import byte_tokenizer
+from measuring import make, status
+
+import posbias
+from posbias import conditions
+from posbias.engines.local import Reader
+from posbias.lookup.scores import flip_p_value
+from posbias.prompts import Ask, write_prompt
+
+ROWS = []
+for _k in range(1, 5):
+    documents = [f"one is {_k}", f"two is {_k}7", f"three is {_k}9"]
+    ROWS.append({"documents": documents, "question": "two?", "answer": f"{_k}7", "begin": "It"})
+ASKED = ["sharper:2.0", "order:reversed", "parallel-windows", "one-by-one"]
+
+
+@pytest.fixture(scope="module")
+def world():
+    tokenizer = byte_tokenizer()
+    network = make("llama", vocab_size=len(tokenizer), max_position_embeddings=2048).eval()
+    return posbias.open(network, tokenizer=tokenizer), network, tokenizer
+
+
+def test_every_condition_is_beside_as_it_is(world, tmp_path):
+    model, network, tokenizer = world
+    plain = model.lookup(rows=ROWS, arms="competing").results["log_probability"].values
+    found = model.lookup(rows=ROWS, arms="competing", conditions=ASKED)
+    told = found.results["log_probability"]
+    assert told.dims == ("condition", "arm", "context", "place")
+    assert told["condition"].values.tolist() == ["as is", *ASKED]
+    assert np.allclose(told.sel(condition="as is"), plain, atol=1e-4)
+    reversed_ = told.sel(condition="order:reversed", arm="competing").values
+    ask = Ask(("three is 19", "two is 17", "one is 1"), "two?", "17", "It")
+    prompt = write_prompt(tokenizer, "documents", ask, False, True)
+    assert reversed_[0, 1] == pytest.approx(Reader(network, False).answer(prompt.ids, prompt.answer_ids)[0], abs=1e-4)
+    prompt = write_prompt(tokenizer, "documents", Ask(ask.documents[::-1], *("two?", "17", "It")), False, True)
+    with conditions.sharper(network, 2.0):
+        sharp = Reader(network, False).answer(prompt.ids, prompt.answer_ids)[0]
+    assert float(told.sel(condition="sharper:2.0")[0, 0, 1]) == pytest.approx(sharp, abs=1e-4)
+    alone = told.sel(condition="one-by-one")[0]
+    assert np.allclose(alone, alone[:, :1], atol=1e-4), "each document alone has no place"
+    table = found.compare_conditions()
+    assert table.loc["one-by-one", "requests"] > 1.5 > table.loc["as is", "requests"] == 1
+    again = posbias.load_lookup(found.save(tmp_path / "f.nc"))
+    assert "one-by-one: right " in repr(again) and "by Holm" in repr(again)
+    assert found.figure(tmp_path / "f.png").exists() and "The middle is lost" in again.verdict
+
+
+def test_gains_are_paired_over_contexts_and_adjusted_for_how_many_there_are(world):
+    found = world[0].lookup(rows=ROWS, arms="competing", conditions=ASKED[:2])
+    right = np.zeros((3, 1, 4, 3))
+    right[1, 0, :, 0] = 1
+    right[2, 0, 0, 1] = 1
+    found.results["correct"][:] = right
+    table = found.compare_conditions()
+    assert table["gain"].tolist()[1:] == pytest.approx([1 / 3, 1 / 12]) and table["worst"].tolist() == [0, 0, 0]
+    raw = flip_p_value(np.full(4, 1 / 3))
+    assert raw == pytest.approx(1 / 8, abs=0.03), "of sixteen patterns of signs two are as extreme"
+    assert table["p"].iloc[0] != table["p"].iloc[0] and table["p"].iloc[1] == pytest.approx(2 * raw)
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({"conditions": ["nothing"]}, "condition: expected one of adapter"),
+        ({"conditions": ["sharper:heads=9.9"]}, "condition: heads: expected layers from 0 to"),
+        ({"conditions": ["numbered"], "task": "kv"}, "condition: expected one that changes the model, for the task kv"),
+        ({"conditions": ["numbered"], "bias": {"kind": "log", "alpha": 1.0}}, "conditions: expected bias:… among them"),
+    ],
+)
+def test_conditions_that_cannot_be_are_refused(world, more, expected):
+    rows = {} if "task" in more else {"rows": ROWS}
+    with pytest.raises(ValueError) as error:
+        world[0].lookup(**rows, **more)
+    assert str(error.value).startswith(expected) and "\n" not in str(error.value)
+
+
+def test_the_command_lists_what_there_is(capsys):
+    code, out, _ = status(capsys, ["lookup", "--condition", "list"])
+    assert code == 0 and "parallel-windows: Documents do not see one another" in out and "one-by-one: " in out
