@@ -67,17 +67,7 @@ def look_up(
         name: np.array([[[getattr(p, name) for p in x] for x in arm] for arm in placed.values()])
         for name in ("text", "answer")
     }
-    every = "".join([*texts["text"].flat, *texts["answer"].flat])
-    provenance = session.provenance()
-    provenance = {kept: provenance[kept] for kept in KEPT} | {
-        "task": task.name,
-        "dataset": {"documents": "invented facts", "kv": "invented words"}[task.name] if rows is None else "rows given",
-        "rows": "made up" if rows is None else "given",
-        "form": "chat template" if use_template(session.tokenizer, task.form) else "plain text",
-        "tokens": int(np.mean([len(prompt.ids) for context in placed["competing"] for prompt in context])),
-        "change": "none" if bias is None else json.dumps(bias),
-        "prompts_sha256": hashlib.sha256(every.encode()).hexdigest(),
-    }
+    provenance = provenance_of(session, task, rows is None, placed, texts)
     with told(1, "model", "loading", shown=progress) as bar:
         model = session.instrument.model
         bar.update()
@@ -88,10 +78,25 @@ def look_up(
         return results
     found = {}
     for name, condition in {AS_IS: ChangedRun(), **under}.items():
-        with told(1, "condition", name, shown=progress) as bar:
-            found[name] = ask_under(model, settings, task, contexts, list(placed), condition, progress)
-            bar.update()
+        found[name] = ask_under(model, settings, task, contexts, list(placed), condition, progress)
     return with_conditions(results, found)
+
+
+def provenance_of(
+    session: Session, task: Task, made_up: bool, placed: Placed, texts: dict[str, np.ndarray]
+) -> dict[str, Any]:
+    """Return where the numbers come from."""
+    every = "".join([*texts["text"].flat, *texts["answer"].flat])
+    provenance = session.provenance()
+    return {kept: provenance[kept] for kept in KEPT} | {
+        "task": task.name,
+        "dataset": {"documents": "invented facts", "kv": "invented words"}[task.name] if made_up else "rows given",
+        "rows": "made up" if made_up else "given",
+        "form": "chat template" if use_template(session.tokenizer, task.form) else "plain text",
+        "tokens": int(np.mean([len(prompt.ids) for context in placed["competing"] for prompt in context])),
+        "change": "none" if task.added is None else json.dumps(task.added),
+        "prompts_sha256": hashlib.sha256(every.encode()).hexdigest(),
+    }
 
 
 def preview(settings: Settings, task: Task, rows: Sequence[Ask] | None = None) -> str:
