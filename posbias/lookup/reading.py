@@ -1,0 +1,197 @@
+"""A law of reading by place: from which document an answer comes, where several compete.
+
+If document q is asked for, the answer comes from document j with a probability proportional to
+exp(b_j − γ|q − j|). The blur γ says how fast confusion falls with distance, and b_j how strongly
+place j pulls answers, whatever is asked. The unit of everything is a set of documents: intervals
+come from sets drawn with replacement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from posbias import errors
+from posbias.comparison.resampling import interval, resample_weights
+
+FEWEST = 10
+"""Sets below which no law is fitted."""
+RESAMPLES = 400
+RIDGE = 1e-3
+"""Weight of the squared coefficients: without it a place that is never answered from has none."""
+STEPS = 60
+
+
+@dataclass(frozen=True, repr=False)
+class Reading:
+    """Hold the law of reading by place that fits some answers; printed, what it says.
+
+    ``counts`` has by place asked (rows) and place read (columns) how many answers there are.
+    ``pulls`` has a mean of zero; the rows of ``pull_interval`` are its 95% ends. ``ends`` is how
+    much more the first and the last place pull than the mean of those between, in nats.
+    """
+
+    counts: Float[np.ndarray, "P P"]
+    sets: int
+    unknown: int
+    blur: float
+    blur_interval: tuple[float, float]
+    pulls: Float[np.ndarray, "P"]
+    pull_interval: Float[np.ndarray, "2 P"]
+    log_likelihood: float
+    deviance: float
+
+    @property
+    def answers(self) -> int:
+        """How many answers one document states."""
+        return int(self.counts.sum())
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """How much more the first and the last place pull than those between, in nats."""
+        between = self.pulls[1:-1].mean()
+        return float(self.pulls[0] - between), float(self.pulls[-1] - between)
+
+    @property
+    def expected(self) -> Float[np.ndarray, "P P"]:
+        """The share of answers from each place, by place asked, that the law expects."""
+        return shares(self.pulls, self.blur)
+
+    @property
+    def near(self) -> float:
+        """The share of wrong answers that come from a neighbour of the right document."""
+        apart = distances(len(self.counts))
+        wrong = self.counts[apart > 0].sum()
+        return float(self.counts[apart == 1].sum() / wrong) if wrong else float("nan")
+
+    @property
+    def apart(self) -> float:
+        """The share of right answers that the law expects if every second document competes."""
+        kept = [np.arange(start, len(self.pulls), 2) for start in (0, 1)]
+        right = [shares(self.pulls[k], 2 * self.blur).diagonal().mean() for k in kept]
+        return float(np.mean(right))
+
+    def __repr__(self) -> str:
+        first, last = self.ends
+        low, high = self.blur_interval
+        right = self.counts.trace() / self.answers
+        lines = [
+            f"Where answers are from: {self.answers} answers that one document states, of "
+            f"{self.sets} sets; {self.unknown} others state no document's fact or several",
+            f"Right are {right:.2f}; of wrong answers {self.near:.2f} come from a neighbour",
+            f"Blur: a document one place further from the right one is mistaken for it "
+            f"exp({self.blur:.2f}) = {np.exp(self.blur):.1f} times less often "
+            f"(γ {low:.2f} to {high:.2f})",
+            f"Pull of the ends, in nats more than between: first {first:+.2f}, last {last:+.2f}",
+            f"If only every second document competed, the law expects {self.apart:.2f} right",
+        ]
+        return "\n".join(lines)
+
+
+def distances(places: int) -> Float[np.ndarray, "P P"]:
+    """Return how many places two documents are apart."""
+    return np.abs(np.subtract.outer(np.arange(places), np.arange(places))).astype(float)
+
+
+def shares(
+    pulls: Float[np.ndarray, "P"], blur: float, apart: Float[np.ndarray, "P P"] | None = None
+) -> Float[np.ndarray, "P P"]:
+    """Return from which place the law expects answers, by place asked.
+
+    >>> shares(np.zeros(2), np.log(3)).round(2).tolist()
+    [[0.75, 0.25], [0.25, 0.75]]
+    """
+    z = np.asarray(pulls) - blur * (distances(len(pulls)) if apart is None else apart)
+    weights = np.exp(z - z.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def law_features(apart: Float[np.ndarray, "P P"]) -> Float[np.ndarray, "P P K"]:
+    """Return what the law weighs: the place that is read, one column each but the first, and nearness."""
+    P = len(apart)
+    place = np.broadcast_to(np.eye(P)[:, 1:], (P, P, P - 1))
+    return np.concatenate([place, -apart[..., None]], axis=-1)
+
+
+def fit_choices(
+    features: Float[np.ndarray, "Q D K"],
+    counts: Float[np.ndarray, "Q D"],
+) -> tuple[Float[np.ndarray, "K"], float]:
+    """Return the coefficients of a multinomial logit, and its log-likelihood, by Newton's method."""
+    w = np.zeros(features.shape[-1])
+    total = counts.sum(1, keepdims=True)
+    for _ in range(STEPS):
+        p = _softmax(features @ w)
+        slope = np.einsum("qd,qdk->k", counts - total * p, features) - 2 * RIDGE * w
+        mean = np.einsum("qd,qdk->qk", p, features)
+        centred = features - mean[:, None]
+        curve = np.einsum("qd,qdk,qdl->kl", total * p, centred, centred)
+        step = np.linalg.solve(curve + 2 * RIDGE * np.eye(len(w)), slope)
+        w += step * min(1.0, 3.0 / max(np.abs(step).max(), 1e-12))
+        if np.abs(step).max() < 1e-8:
+            break
+    return w, log_likelihood(_softmax(features @ w), counts)
+
+
+def _softmax(z: Float[np.ndarray, "Q D"]) -> Float[np.ndarray, "Q D"]:
+    weights = np.exp(z - z.max(-1, keepdims=True))
+    return np.asarray(weights / weights.sum(-1, keepdims=True))
+
+
+def log_likelihood(p: Float[np.ndarray, "Q D"], counts: Float[np.ndarray, "Q D"]) -> float:
+    """Return the log-likelihood of counts; what was not seen adds nothing."""
+    return float((counts * np.log(np.where(counts > 0, p, 1.0))).sum())
+
+
+def fit_law(
+    counts: Float[np.ndarray, "P P"], apart: Float[np.ndarray, "P P"] | None = None
+) -> tuple[float, Float[np.ndarray, "P"], float]:
+    """Return blur, pulls and log-likelihood of the law; ``apart`` has distances in another unit."""
+    P = len(counts)
+    w, found = fit_choices(law_features(distances(P) if apart is None else apart), counts)
+    pulls = np.concatenate([[0.0], w[:-1]])
+    return float(w[-1]), pulls - pulls.mean(), found
+
+
+def count_sources(source: Int[np.ndarray, "C P"]) -> Float[np.ndarray, "C P P"]:
+    """Return counts by set, place asked and place read, of the place that each answer is from.
+
+    >>> count_sources(np.array([[0, -1]])).tolist()
+    [[[1.0, 0.0], [0.0, 0.0]]]
+    """
+    return (np.asarray(source)[..., None] == np.arange(source.shape[1])).astype(float)
+
+
+def fit_reading(source: Int[np.ndarray, "C P"], resamples: int = RESAMPLES) -> Reading:
+    """Return the law that fits from which place each answer is, by set and place asked.
+
+    Places count from 0; -1 stands for an answer that no document states, or that several do.
+    ValueError says what is missing.
+    """
+    C, P = source.shape
+    if C < FEWEST:
+        raise errors.invalid("reading", f"{FEWEST} sets of competing documents or more", f"{C}")
+    if P < 3:
+        raise errors.invalid("reading", "three documents in a set or more", f"{P}")
+    counts = count_sources(source)
+    total = counts.sum(0)
+    if total.sum() < P * FEWEST / 2 or np.trace(total) == total.sum():
+        received = f"{total.sum():.0f}, of which {total.trace():.0f} right"
+        expected = f"{P * FEWEST // 2} answers or more that one document states, some of them wrong"
+        raise errors.invalid("reading", expected, received)
+    blur, pulls, found = fit_law(total)
+    drawn = np.array([_of_sets(counts, w) for w in resample_weights(C, resamples)])
+    low, high = interval(drawn)
+    table = log_likelihood(total / np.maximum(total.sum(1, keepdims=True), 1), total)
+    ends = (float(low[0]), float(high[0]))
+    spread = np.stack([low[1:], high[1:]])
+    unknown = int((source < 0).sum())
+    return Reading(total, C, unknown, blur, ends, pulls, spread, found, 2 * (table - found))
+
+
+def _of_sets(counts: Float[np.ndarray, "C P P"], weights: Float[np.ndarray, "C"]) -> np.ndarray:
+    """Return blur and pulls of sets drawn so many times each."""
+    blur, pulls, _ = fit_law(np.tensordot(weights, counts, 1))
+    return np.array([blur, *pulls])

@@ -1,0 +1,58 @@
+"""The law of reading by place: what is drawn from it is found again, and what it lacks is refused."""
+
+import numpy as np
+import pytest
+
+from posbias.lookup import reading
+
+
+def draw(pulls, blur, sets, seed=0):
+    p = reading.shares(np.array(pulls, float), blur)
+    rng = np.random.default_rng(seed)
+    return np.stack([[rng.choice(len(p), p=row) for row in p] for _ in range(sets)])
+
+
+PULLS = [1.0, -0.5, -1.0, -0.5, 1.0]
+
+
+def test_a_law_is_found_again_in_answers_drawn_from_it():
+    found = reading.fit_reading(draw(PULLS, 0.8, 400), resamples=100)
+    low, high = found.blur_interval
+    assert low < 0.8 < high and high - low < 0.25
+    assert np.abs(found.pulls - PULLS).max() < 0.25
+    assert found.deviance < 31  # the 99.9% point, 11 degrees of freedom
+    assert np.allclose(found.ends, (5 / 3, 5 / 3), atol=0.35)
+    assert (found.pull_interval[0] <= found.pulls).all()
+    assert "Blur" in repr(found) and f"{found.answers} answers" in repr(found)
+
+
+def test_slopes_vanish_at_the_fit():
+    counts = reading.count_sources(draw(PULLS, 0.5, 40)).sum(0)
+    blur, pulls, best = reading.fit_law(counts)
+    for step in np.eye(6) * 0.02:
+        other = reading.shares(pulls + step[1:], blur + step[0])
+        assert reading.log_likelihood(other, counts) < best
+
+
+def test_two_places_by_hand():
+    blur, pulls, _ = reading.fit_law(np.array([[30.0, 10.0], [10.0, 30.0]]))
+    assert blur == pytest.approx(np.log(3), abs=1e-3) and pulls == pytest.approx([0, 0], abs=1e-3)
+
+
+def test_no_blur_where_the_place_asked_for_means_nothing():
+    found = reading.fit_reading(draw(PULLS, 0.0, 60), resamples=100)
+    assert found.blur_interval[0] < 0 < found.blur_interval[1]
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (draw(PULLS, 1, 9), "10 sets"),
+        (np.zeros((20, 2), int), "three documents"),
+        (np.full((20, 4), -1), "received 0, of which 0 right"),
+        (np.tile(np.arange(4), (20, 1)), "some of them wrong"),
+    ],
+)
+def test_what_a_law_needs(source, words):
+    with pytest.raises(ValueError, match=words):
+        reading.fit_reading(source)
