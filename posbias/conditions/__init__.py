@@ -1,4 +1,4 @@
-"""Conditions: what a run changes, each in a file of its own here.
+"""Conditions: what a run changes, each in a file of its own in the folder ``each``.
 
 The name of a file is that of the condition, with hyphens on a command line; its first line says what it does. It has
 a class ``Condition``, made of the arguments behind the name, and a function by the file's own name for use without a
@@ -24,7 +24,7 @@ from posbias.prompts import Ask, Prompt
 if TYPE_CHECKING:
     from posbias.engines import Engine
 
-NAMES = tuple(sorted(file.stem for file in Path(__file__).parent.glob("[a-z]*.py")))
+NAMES = tuple(sorted(file.stem for file in (Path(__file__).parent / "each").glob("[a-z]*.py")))
 """What there is."""
 FIELD = "condition"
 AS_IS = "as is"
@@ -59,17 +59,14 @@ class ChangedRun:
 
 
 def load(name: str) -> Any:
-    """Return the module of a condition; its function then goes by the same name in this package."""
-    module = import_module(f"{__name__}.{name}")
-    globals()[name] = getattr(module, name)
-    return module
+    """Return the module of a condition."""
+    return import_module(f"{__name__}.each.{name}")
 
 
 def __getattr__(name: str) -> Any:
     if name not in NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    load(name)
-    return globals()[name]
+    return getattr(load(name), name)
 
 
 def read_condition(text: Any) -> tuple[str, Any]:

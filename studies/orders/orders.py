@@ -68,7 +68,7 @@ def reorder(ids: Int[np.ndarray, "N n"], order: str, *, seed: int = 0, front: in
 
     >>> ids = np.arange(64).reshape(2, 32)
     >>> found = reorder(ids, "shuffled", front=1)
-    >>> found[:, 0].tolist(), sorted(found[1].tolist()) == ids[1].tolist(), (found != ids).any()
+    >>> found[:, 0].tolist(), sorted(found[1].tolist()) == ids[1].tolist(), bool((found != ids).any())
     ([0, 32], True, True)
     """
     if order not in ORDERS:

@@ -41,7 +41,7 @@ def apart(segment: Int[np.ndarray, "n"], gap: int = GAP) -> Where:
 
     >>> positions, after = apart(np.array([0, 1, 1, 2]), 10)
     >>> positions.tolist(), after
-    ([0.0, 1.0, 2.0, 13.0], (24.0, 1.0))
+    ([0, 1, 2, 13], (24.0, 1.0))
     """
     shift = gap * np.maximum(segment - 1, 0)
     return np.arange(len(segment)) + shift, (float(len(segment) + gap * segment.max()), 1.0)

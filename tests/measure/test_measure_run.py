@@ -124,7 +124,7 @@ def test_stopped_after_any_batch_it_goes_on(place, tmp_path, capsys, monkeypatch
     real, calls = Instrument.measure, []
 
     def stop(self, *rest):
-        if len(rest) == 1:  # the self-check
+        if len(rest) < 3:  # the self-check, which climbs no ladder
             return real(self, *rest)
         calls.append(1)
         if len(calls) > after:

@@ -11,7 +11,7 @@ NONE = "a causal language model that transformers knows, no encoder, received"
 ROW = "which has none; influence alone can be measured: posbias measure -q influence; or add one, as the page"
 OF_ONE_KIND = {
     NONE: ("bert", "modernbert", "xlm-roberta", "t5", "bart", "pegasus", "vit", "clip", "wav2vec2", "no-such"),
-    ROW: ("persimmon", "xglm", "gpt-sw3", "mamba", "qwen3_next"),
+    ROW: ("persimmon", "xglm", "gpt-sw3", "mamba", "jamba"),
 }
 CASES = [({"model_type": name}, words) for words, names in OF_ONE_KIND.items() for name in names]
 CASES += [
