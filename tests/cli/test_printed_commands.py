@@ -65,7 +65,8 @@ def blocks(page, language):
 def commands(page):
     """Return the command lines of a page as (program, words)."""
     lines = [line for block in blocks(page, "bash") for line in block.splitlines()]
-    lines = [re.sub(r"^(\S*python -m|torchrun .*--no-python) ", "", line) for line in lines if not line.startswith(("make ", "pip ", "git "))]
+    lines = [line for line in lines if not line.startswith(("make ", "pip ", "git "))]
+    lines = [re.sub(r"^(\S*python -m|torchrun .*--no-python) ", "", line) for line in lines]
     return [(words[0], words[1:]) for words in (shlex.split(line, comments=True) for line in lines) if words]
 
 
