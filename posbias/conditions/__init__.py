@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from posbias import errors
-from posbias.prompts import Ask, Prompt
 
 if TYPE_CHECKING:
     from posbias.engines import Engine
+    from posbias.prompts import Ask, Prompt
 
 NAMES = tuple(sorted(file.stem for file in (Path(__file__).parent / "each").glob("[a-z]*.py")))
 """What there is."""
@@ -30,7 +30,7 @@ FIELD = "condition"
 AS_IS = "as is"
 """What everything is compared with."""
 
-Write = Callable[[Ask], Prompt]
+Write = Callable[["Ask"], "Prompt"]
 """Writes a prompt, as a lookup does."""
 
 

@@ -16,7 +16,6 @@ from jaxtyping import Float
 from posbias import errors, netcdf
 from posbias.conditions import AS_IS
 from posbias.files import check_output, check_path
-from posbias.lookup.conditioned import compare_conditions, table_lines
 from posbias.lookup.scores import LEAST_RIGHT, SMALL, difference_p_value, judge, mean_with_interval
 from posbias.lookup.tasks import ARMS, LAYOUT, NOUNS, SCHEMA, SCORES, TASKS
 
@@ -138,6 +137,8 @@ class Found:
         if twice := int(results["twice"].sum()):
             lines.append(f"In {twice} contexts another document holds the answer too: its source cannot be told there")
         if "condition" in results.dims:
+            from posbias.lookup.conditioned import table_lines
+
             lines += table_lines(results)
         return "\n".join(lines)
 
@@ -154,6 +155,8 @@ class Found:
         """
         if "condition" not in self.results.dims:
             raise errors.invalid("conditions", "a lookup under conditions", "one without")
+        from posbias.lookup.conditioned import compare_conditions
+
         return compare_conditions(self.results)
 
 
