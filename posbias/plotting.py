@@ -119,11 +119,6 @@ def plot(measurements: Sequence[Any], ax: Axes | None = None) -> Axes:
     ax
         Where to draw; a new figure unless given.
 
-    Raises
-    ------
-    ValueError
-        If there is none, or something else among them.
-
     >>> from posbias import Profile
     >>> len(plot([Profile([0.5, 0.5], "one"), Profile([0.1, 0.9], "two")]).lines)
     3

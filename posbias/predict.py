@@ -126,11 +126,6 @@ def predict(results: xr.Dataset, name: str) -> Prediction:
         A measurement, or the summary of one, which has kept what was predicted with its matrices.
     name
         One of :data:`PREDICTORS`.
-
-    Raises
-    ------
-    ValueError
-        For a name that is unknown, or whose quantities were not measured.
     """
     one = find(name)
     if one.needs and one.name not in available(results):

@@ -57,11 +57,6 @@ def compare(p: Numbers | Profile, q: Numbers | Profile) -> Comparison:
     p, q
         Profiles of equal length: lists, arrays or :class:`~posbias.rollout.labelled.Profile`; each sums to 1.
 
-    Raises
-    ------
-    ValueError
-        If one is no probability vector, or their lengths differ.
-
     >>> compare([0.5, 0.5], [0.25, 0.75])
     first profile
     against second profile, 2 positions

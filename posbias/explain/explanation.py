@@ -56,13 +56,6 @@ class Explanation:
         ----------
         path
             The .html file to write; one that is there is replaced.
-
-        Raises
-        ------
-        ValueError
-            If the name does not end in .html.
-        OSError
-            If it cannot be written.
         """
         from posbias.explain.page import write_page
 

@@ -66,15 +66,7 @@ class Found:
         return self.results.copy()
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write the file that ``posbias lookup`` writes, and return its path; :func:`load_lookup` reads it.
-
-        Raises
-        ------
-        ValueError
-            If the name does not end in .nc.
-        OSError
-            If it cannot be written.
-        """
+        """Write the file that ``posbias lookup`` writes, and return its path; :func:`load_lookup` reads it."""
         netcdf.write(file := check_path(path, ".nc"), self.results)
         return file
 
@@ -85,13 +77,6 @@ class Found:
         ----------
         path
             The .png or .svg file to write; one that is there is replaced.
-
-        Raises
-        ------
-        ValueError
-            If the name does not end in .png or .svg.
-        OSError
-            If it cannot be written.
         """
         import matplotlib.pyplot as plt
 
@@ -147,11 +132,6 @@ class Found:
 
         ``right`` is the mean share of right answers with all documents, ``worst`` that of the worst place; ``gain`` is
         over all places alike, ``low`` to ``high`` its 95% interval, ``p`` of a sign-flip test, adjusted by Holm.
-
-        Raises
-        ------
-        ValueError
-            If nothing was asked under conditions.
         """
         if "condition" not in self.results.dims:
             raise errors.invalid("conditions", "a lookup under conditions", "one without")
@@ -167,13 +147,6 @@ def load_lookup(path: str | PathLike[str]) -> Found:
     ----------
     path
         A .nc file.
-
-    Raises
-    ------
-    ValueError
-        If it is no lookup, of another layout, or incomplete.
-    OSError
-        If it cannot be read.
     """
     results = netcdf.load_layout(check_path(path, ".nc"), LAYOUT, SCHEMA, "a lookup")
     if missing := [name for name in (*READ, *ATTRIBUTES) if name not in {*results, *results.attrs}]:

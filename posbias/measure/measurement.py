@@ -101,11 +101,6 @@ class Measurement:
             One of :attr:`variants`: the table of :doc:`notation` says what each assumes. Or a yardstick, which knows
             nothing of the model: ``last``, ``even``, or ``power-law``, one number of which is fitted to the measured
             curve.
-
-        Raises
-        ------
-        ValueError
-            For an unknown variant, and for what was not measured.
         """
         from posbias.predict import find, predict
 
@@ -149,14 +144,6 @@ class Measurement:
         lookup
             What this model finds at each place (:meth:`~posbias.measure.model.Model.lookup`), so that the report can
             say where a passage is found best.
-
-        Raises
-        ------
-        ValueError
-            If the name does not end in .html, ``lookup`` is none of this model, or the measured influence is no
-            distribution.
-        OSError
-            If it cannot be written.
         """
         from posbias.report.document import write_report
 
@@ -171,13 +158,6 @@ class Measurement:
         ----------
         path
             The .nc file to write; :func:`load` reads it.
-
-        Raises
-        ------
-        ValueError
-            If the name does not end in .nc.
-        OSError
-            If it cannot be written.
         """
         from posbias.measure.results import write_results
 
@@ -244,13 +224,6 @@ def load(path: str | PathLike[str]) -> Measurement:
     ----------
     path
         A .nc file.
-
-    Raises
-    ------
-    ValueError
-        If it is none of ours, of another layout, or incomplete.
-    OSError
-        If it cannot be read.
     """
     from posbias import netcdf
     from posbias.lookup.tasks import LAYOUT

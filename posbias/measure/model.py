@@ -76,13 +76,6 @@ class Model:
             Any other setting by the name that it has as an option of ``posbias measure``: ``batch_size``, ``dtype``,
             ``device``, ``device_map``, ``rule``, ``seed`` (of the prompts alone), ``per_document``, ``special_tokens``,
             ``field``, ``quantities``, ``kernel_size``, ``ladder_prompts``, ``attention``, ``tokens``.
-
-        Raises
-        ------
-        ValueError
-            For whatever is not as it should be, with the field, what was expected and what came.
-        OSError
-            If a file or the hub cannot be read.
         """
         from posbias.measure.run import measure
 
@@ -118,13 +111,6 @@ class Model:
             As in :meth:`measure`.
         settings
             ``dtype``, ``device``, ``device_map``, ``attention`` and ``special_tokens`` as in :meth:`measure`.
-
-        Raises
-        ------
-        ValueError
-            For whatever is not as it should be, with the field, what was expected and what came.
-        OSError
-            If a file or the hub cannot be read.
         """
         from posbias.explain.measure import explain
         from posbias.models.families import row_of
@@ -188,13 +174,6 @@ class Model:
             As in :meth:`measure`.
         settings
             ``dtype``, ``device``, ``device_map``, ``special_tokens`` and ``seed`` as in :meth:`measure`.
-
-        Raises
-        ------
-        ValueError
-            For whatever is not as it should be, with the field, what was expected and what came.
-        OSError
-            If a file or the hub cannot be read.
         """
         from posbias.lookup.file import Found
         from posbias.lookup.run import look_up
@@ -300,13 +279,6 @@ def open(
     cache
         Whether what a GGUF file is made into (weights in 32 bits, tokenizer, configuration) is kept in the user's cache
         folder, or in that of ``POSBIAS_DATA``, so that it is not dequantised a second time; a line on stderr says so.
-
-    Raises
-    ------
-    ValueError
-        If there is no such model, or none of a family that can be measured.
-    ModuleNotFoundError
-        If the extra ``measure`` is not installed.
     """
     opening: dict[str, Any] = {"trust_remote_code": trust_remote_code, "revision": revision}
     tokenizer = fspath(tokenizer) if isinstance(tokenizer, PathLike) else tokenizer

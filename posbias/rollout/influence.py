@@ -42,11 +42,6 @@ def influence_profile(
     row
         The position whose sources are asked for; the last one unless given.
 
-    Raises
-    ------
-    ValueError
-        For kernels that are not row-stochastic, λ outside [0, 1] or of another length, n < 1.
-
     Notes
     -----
     The path is chosen by the kernels: structured ones never form an n×n matrix, and where all layers share

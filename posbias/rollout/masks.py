@@ -66,22 +66,10 @@ def causal() -> Mask:
 
 
 def sliding_window(width: int) -> Mask:
-    """Allow the last ``width`` tokens, the query included: i - width < j ≤ i.
-
-    Raises
-    ------
-    ValueError
-        If ``width`` is not an integer of at least 1.
-    """
+    """Allow the last ``width`` tokens, the query included: i - width < j ≤ i."""
     return Mask("window", errors.positive_integer("window", width))
 
 
 def prefix(width: int) -> Mask:
-    """Let the first ``width`` tokens see one another and every later token see its past.
-
-    Raises
-    ------
-    ValueError
-        If ``width`` is not an integer of at least 1.
-    """
+    """Let the first ``width`` tokens see one another and every later token see its past."""
     return Mask("prefix", errors.positive_integer("prefix", width))

@@ -189,11 +189,6 @@ def layered_biases(description: Any, T: int, H: int | None = None, field: str = 
     field
         What to call the description in messages.
 
-    Raises
-    ------
-    ValueError
-        If a description is none, or their numbers are not those of heads and layers.
-
     >>> layered_biases([{"kind": "none"}, {"kind": "log", "alpha": 1.0}], T=3)
     ((NoBias(), LogBias(alpha=1.0)),)
     """

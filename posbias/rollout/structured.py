@@ -140,11 +140,6 @@ def structured_kernels(
     H
         Number of heads; read off the shapes unless given.
 
-    Raises
-    ------
-    ValueError
-        Naming the argument, what was expected and what came.
-
     Source: residual-aware paper, sections 3 and 6.2, Proposition 4.5, appendix B.
 
     >>> kernels = structured_kernels(T=2, slope=[0.5, 0.25], diagonal=[[1.0], [-1.0]])
@@ -180,11 +175,6 @@ def biased_kernels(
         Head weights, (H,) or (1 or T, H), normalised to sum to 1; uniform unless given.
     H
         Number of heads; read off the biases unless given.
-
-    Raises
-    ------
-    ValueError
-        Naming the argument, what was expected and what came.
 
     >>> biased_kernels(2, [{"kind": "none"}, {"kind": "flat", "tau": 2.0}]).H
     2

@@ -65,12 +65,6 @@ def untrained_profile(
     parallel
         Whether the step reads what the attention reads, one value or T: then the two are added.
 
-    Raises
-    ------
-    ValueError
-        If shapes do not agree, a kernel is not row-stochastic, a number is negative, not finite or above
-        :data:`LARGEST`, or steps are no Gram factors, so that a mean square comes out below 0.
-
     Source: ours; derived in the chapter on the law of untrained networks.
 
     >>> A = np.array([[1.0, 0.0], [0.5, 0.5]])
