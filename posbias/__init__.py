@@ -17,8 +17,6 @@ Nothing is loaded before a name is asked for (PEP 562): neither numpy nor torch 
 transformers only when a model is opened. Figures are in :mod:`posbias.plotting`, the pipeline in :mod:`bookkit`.
 """
 
-from __future__ import annotations
-
 import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

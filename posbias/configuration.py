@@ -1,7 +1,5 @@
 """Rollout configurations in the authors' YAML format: read as published, checked field by field, and written."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

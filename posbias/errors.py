@@ -1,7 +1,5 @@
 """Argument checks that name the field, what was expected and what came."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

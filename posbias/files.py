@@ -1,7 +1,5 @@
 """Files that are written whole or not at all, and the folder for files of others."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import tempfile

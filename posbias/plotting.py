@@ -1,7 +1,5 @@
 """Figures: one style, one colour for each model family, and the panels that chapters share."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any

@@ -12,8 +12,6 @@ made of the registry::
         return np.append(np.full(n - 1, (1 - last) / (n - 1)), last)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ What they add up is joined once, at the end, on their CPUs; the first of them wr
 the others with one line, and its partial sums where they are.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Where a result comes from: the versions that made it."""
 
-from __future__ import annotations
-
 import platform
 from importlib.metadata import version
 

@@ -5,8 +5,6 @@ the options of the commands (:mod:`posbias.cli.options`) and the keywords of :fu
 :class:`~posbias.measure.model.Model`; a file has most of them as attributes. Their types say what is refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import Field, field, fields
 from pathlib import Path

@@ -5,8 +5,6 @@ The package has one reference model and the documents; a checkout of the book ha
 of the folder that ``POSBIAS_DATA`` names.
 """
 
-from __future__ import annotations
-
 import bz2
 import json
 from collections.abc import Iterator

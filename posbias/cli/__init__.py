@@ -1,7 +1,5 @@
 """The command line ``posbias``: one app, its groups of commands, and how errors are reported."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from importlib import import_module

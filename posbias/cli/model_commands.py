@@ -1,7 +1,5 @@
 """Commands on a model: ``posbias measure``, ``report`` (on a file, too), ``explain`` and ``lookup``."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

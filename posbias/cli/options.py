@@ -9,8 +9,6 @@ group of them as a dict, and says which it leaves out and which have another def
 ``opening["tokenizer"]`` and ``measuring["prompts"]`` then hold what was given, or the default.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

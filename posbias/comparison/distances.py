@@ -1,7 +1,5 @@
 """How far two profiles are apart: Wasserstein distance, total variation, rank correlation."""
 
-from __future__ import annotations
-
 import numpy as np
 from jaxtyping import Float
 

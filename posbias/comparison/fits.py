@@ -1,7 +1,5 @@
 """Predictions with one number fitted to a measured profile: a sceptic's baselines."""
 
-from __future__ import annotations
-
 import numpy as np
 from jaxtyping import Float
 

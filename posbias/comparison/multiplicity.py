@@ -1,7 +1,5 @@
 """Many comparisons at once: which of a family stand when their number is taken into account."""
 
-from __future__ import annotations
-
 import numpy as np
 from jaxtyping import Float, Int
 

@@ -1,7 +1,5 @@
 """Two profiles compared: their distance beside baselines, their rank correlation and their means, in words."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -4,8 +4,6 @@ The unit is what was drawn independently: prompts if each is from a document of 
 prompts are windows of one, seeds where a sentence is about an architecture, architectures where it is about them all.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Prediction against measurement: distances with bootstrap intervals, and paired gains."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -11,8 +11,6 @@ static cache, which has room for more, is refused. Logits have the number format
 rounding.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

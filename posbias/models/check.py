@@ -4,8 +4,6 @@ Each is of one thing that the row says, by means that do not use what it says, s
 fields to look at.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Iterator

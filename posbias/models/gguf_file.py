@@ -4,8 +4,6 @@ transformers dequantises the weights. It leaves unread what it has no place for,
 it reads is refused here, by its number of weights and by settings that change what a model computes.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr

@@ -4,8 +4,6 @@ A second command reads these in place of dequantising once more. They are found 
 transformers' version, written whole or not at all, and used only if each file is still what was written.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

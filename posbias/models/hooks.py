@@ -5,8 +5,6 @@ Everything that looks into a forward pass or changes one goes through :func:`hoo
 it was. Modules name and pack their main tensor in different ways: :func:`given` and :func:`returned` find it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any

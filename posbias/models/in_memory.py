@@ -1,7 +1,5 @@
 """A model in memory: measured where it is and in its number format, and given back as it was."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

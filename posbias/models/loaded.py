@@ -1,7 +1,5 @@
 """What was read of a model stays with it: configuration, tokenizer and weights are each read once."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any

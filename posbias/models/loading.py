@@ -4,8 +4,6 @@ A model is what its files say, or it is refused: no pickle, and no remote code u
 missing, unknown, or of another shape are named, and what cannot be read is said in one line.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

@@ -1,7 +1,5 @@
 """Norms, seen from outside: what they divide by, what they multiply by, and whether they take a mean away."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """What can be refused of a model's name and its configuration before anything heavy is loaded."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -6,8 +6,6 @@ attention, if told to, which is watched. BLOOM and MPT write their attention out
 keys, the softmax, and the product of its weights with values, whose result is exchanged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -5,8 +5,6 @@ devices, memory and disk has modules with empty tensors (on torch's meta device)
 module works; what reads weights without a forward pass asks for them here.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -1,7 +1,5 @@
 """The report on a measurement."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The figures of a report: profiles, mixing, kernels and content as images of modest size."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import matplotlib.pyplot as plt

@@ -1,7 +1,5 @@
 """Pages made from the template: every value is escaped, in one line, without characters that no page may hold."""
 
-from __future__ import annotations
-
 import html
 import io
 import warnings

@@ -1,7 +1,5 @@
 """Predictions against a measured profile: rows of scores and of paired gains."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any

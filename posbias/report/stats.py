@@ -1,7 +1,5 @@
 """What a report rests on, computed once: profiles, intervals, scores, tests, the trough, and what is missing."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Tables of a report, as rows of plain text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from posbias.comparison.resampling import interval

@@ -1,7 +1,5 @@
 """What a report says beside its templates: what was asked, and what a lookup found."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 from typing import Any

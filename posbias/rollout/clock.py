@@ -5,8 +5,6 @@ that k of T independent events with probabilities λ_t happen: the number of att
 Poisson-binomial. Replacing it by the Poisson distribution of the same mean τ = Σλ_t gives exp(τ(A - I)).
 """
 
-from __future__ import annotations
-
 import numpy as np
 from jaxtyping import Float
 

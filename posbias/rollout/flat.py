@@ -5,8 +5,6 @@ in log x, whose error falls exponentially with the step, makes it a sum of some 
 double, whatever n, and a row vector goes through each by one running sum.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import numpy as np

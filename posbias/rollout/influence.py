@@ -6,8 +6,6 @@ Kernels come as :class:`~posbias.rollout.layers.Layers`, such as
 :func:`rollout_matrix`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

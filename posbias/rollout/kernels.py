@@ -1,7 +1,5 @@
 """Attention kernels: logits and a mask through a softmax, heads mixed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Kernels of T layers × H heads, from which a rollout takes one layer at a time as a linear operator."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any

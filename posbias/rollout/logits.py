@@ -1,7 +1,5 @@
 """Attention logits before the softmax, of positions: ALiBi and decay."""
 
-from __future__ import annotations
-
 import numpy as np
 from jaxtyping import Float
 

@@ -4,8 +4,6 @@ A mask is a value that does not know the length of the sequence. ``matrix(n)``
 makes it a boolean (query, key) matrix, True where attention is allowed.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -4,8 +4,6 @@ A kernel A is row-stochastic, A[i, j] the weight of query i on key j. What a rol
 ``A.rmatvec(v)``, or ``A.rmatmat(X)`` for columns; sums, multiples and products of operators are operators again.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

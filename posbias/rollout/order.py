@@ -1,7 +1,5 @@
 """Stochastic order on positions: who leans to the start, who to the end, and by how much a kernel breaks order."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ prompt twice as long it gives every fraction of the prompt the same share. A bia
 ``{"kind": "log", "alpha": 1.4}``, by which configurations of rollouts and of networks name it.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields

@@ -1,7 +1,5 @@
 """Influence profiles as distributions on positions: mean, shape, and files of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

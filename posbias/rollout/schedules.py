@@ -1,7 +1,5 @@
 """Residual-mixing schedules λ_1..λ_T: constant, power decay."""
 
-from __future__ import annotations
-
 import numpy as np
 from jaxtyping import Float
 

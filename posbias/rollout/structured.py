@@ -4,8 +4,6 @@ Every head's kernel is A[i, j] ∝ exp(b[i, j] + diagonal·1[i = j]) on the keys
 -slope·(i - j) or another bias. Content that is the same for all keys cancels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache

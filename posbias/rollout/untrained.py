@@ -11,8 +11,6 @@ the gradients at all positions, from the last layer to the first: an attention a
 (an MLP) multiplies G entry by entry.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -8,8 +8,6 @@ Each kind has a file here, with a class ``Mixer`` that is made of a family's row
 (:attr:`~posbias.models.families.Family.mixers`). Attention is one kind; the others see what their module is given.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module

@@ -5,8 +5,6 @@ linear in values: with Γ the decays from m to i, the weights are (Q Kᵀ ⊙ Γ
 A norm of each head's output follows, and a gate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -4,8 +4,6 @@
 the gate: once that is known it is a number for each token and group.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -5,8 +5,6 @@ them has its part in it, and through a head's weights A_h[i,m] in what later tok
 Σ_m A_h[i,m] (part of j in the value m), where s_i is what a gated norm multiplies by once its denominator is known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
