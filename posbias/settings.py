@@ -63,8 +63,8 @@ def setting(default: Any, text: str, *flags: str, kept: bool = False, doors: str
     """Return a field of a dataclass that is an option of commands too.
 
     ``flags`` are other spellings of the option; ``kept`` says that files have the setting as an attribute; ``doors``
-    names what takes it beside a measurement, ``explain`` or ``lookup``; ``kind`` is the option's type where it is not
-    the field's.
+    names what takes it beside a measurement: ``report``, ``explain`` or ``lookup``; ``kind`` is the option's type
+    where it is not the field's.
     """
     return field(default=default, metadata={"help": text, "flags": flags, "kept": kept, "doors": doors.split(), **more})
 
@@ -162,8 +162,10 @@ class Settings:
 
     source: Any
     corpus: Any
-    prompts: Count = setting(200, "Number of prompts; 200 unless given.", "-N", kept=True, doors="lookup")
-    length: Annotated[Count, pydantic.Field(ge=2)] = setting(256, "Tokens in each; 256 unless given.", "-n", kept=True)
+    prompts: Count = setting(200, "Number of prompts; 200 unless given.", "-N", kept=True, doors="lookup report")
+    length: Annotated[Count, pydantic.Field(ge=2)] = setting(
+        256, "Tokens in each; 256 unless given.", "-n", kept=True, doors="report"
+    )
     batch_size: Count = setting(8, "Prompts at a time.", "-B", kept=True)
     dtype: Dtype | None = setting(
         None, "float32, bfloat16 or float16; 32 bits on a CPU, bfloat16 on a GPU unless given.", kept=True,

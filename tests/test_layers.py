@@ -22,7 +22,7 @@ SHARED = ("studies.results", "studies.making", "studies.train", "studies.checkpo
 SHARED += ("studies.reference", "studies.untrained_profiles", "studies.interventions", "studies.sizes")
 SHARED += ("studies.biased", "studies.rotation", "studies.changes", "studies.summaries")
 """What every study may import beside posbias."""
-MOST_LINES = 14_730
+MOST_LINES = 14_610
 """Of the whole package. `python tests/limits.py` prints those of every folder and page, which nothing holds."""
 FILE_LINES, FUNCTION_LINES, COLUMNS = 400, 40, 120
 """What a reader can hold in mind: a file's lines, a function's without its docstring, and the columns of a line."""
@@ -37,9 +37,6 @@ LONG_FILES = {
 }
 """Files that are longer, and why."""
 LONG_FUNCTIONS = {
-    "posbias/cli/model_commands.py::report": "to be parted",
-    "posbias/cli/model_commands.py::explain": "to be parted",
-    "posbias/cli/model_commands.py::lookup": "to be parted",
     "posbias/measure/corpus.py::make_prompts": "to be parted",
     "posbias/measure/instrument.py::measure": "to be parted",
     "posbias/measure/traces.py::arrays": "to be parted",
@@ -57,7 +54,6 @@ LONG_FUNCTIONS = {
 }
 """Functions that are longer, and why."""
 GOLF = {
-    "posbias/cli/model_commands.py",
     "posbias/explain/measure.py",
     "posbias/lookup/contexts.py",
     "posbias/lookup/file.py",
@@ -66,8 +62,6 @@ GOLF = {
     "posbias/measure/corpus.py",
     "posbias/measure/ladder.py",
     "posbias/measure/traces.py",
-    "posbias/models/biases.py",
-    "posbias/models/families.py",
     "studies/design/hooks.py",
     "studies/design/measure.py",
     "studies/design/remedies.py",

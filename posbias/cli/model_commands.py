@@ -79,36 +79,37 @@ def _show_estimate(settings: Settings) -> None:
     typer.echo(said)
 
 
+SUBJECT = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL_OR_FILE",
+        help="File of posbias measure (.nc); or a model to measure: directory, GGUF file, id on the hub, or "
+        "reference/NAME. What is not said here, posbias measure takes.",
+    ),
+]
+
+
+@with_options(measuring=group(Corpus, Settings, door="report", **UNLESS_GIVEN))
 def report(
-    subject: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL_OR_FILE",
-            help="File of posbias measure (.nc); or a model to measure: directory, GGUF file, id on the hub, or "
-            "reference/NAME. What is not said here, posbias measure takes.",
-        ),
-    ],
+    subject: SUBJECT,
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write (.html).")],
     lookup: Annotated[
         Path | None, typer.Option(help="File of posbias lookup on the same model (.nc): where a passage is found best.")
     ] = None,
     keep: Annotated[Path | None, typer.Option(help="Of a model: also keep the measurement, as a file (.nc).")] = None,
-    dataset: Annotated[
-        str | None, typer.Option("--dataset", "-d", help="Of a model: as for posbias measure; builtin unless given.")
-    ] = None,
-    prompts: Annotated[int | None, typer.Option("--prompts", "-N", help="Of a model: number of prompts; 200.")] = None,
-    length: Annotated[int | None, typer.Option("--length", "-n", help="Of a model: tokens in each; 256.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Of a model: print memory, disk and time, from one prompt.")
     ] = False,
     overwrite: Replace = False,
+    *,
+    measuring: dict[str, Any],
 ) -> None:
     """Answer in one page: what its prompts' tenths receive, is the middle lost, what predicts it; with figures."""
     is_file = subject.endswith(".nc") and not Path(subject).is_dir()
     check_output(output, ".html", overwrite=overwrite or dry_run)
-    asked: dict[str, Any] = {"dataset": dataset, "prompts": prompts, "length": length}
-    asked = {name: value for name, value in asked.items() if value is not None}
-    if is_file and (given := [*asked, *["dry_run"] * dry_run, *["keep"] * (keep is not None)]):
+    of_model = measuring | {"dry_run": dry_run or None, "keep": keep}
+    given = [name for name, value in of_model.items() if value is not None]
+    if is_file and given:
         raise errors.invalid(given[0], "a model to measure", f"the file {subject}, measured already")
     if keep is not None:
         check_output(keep, field="keep", overwrite=overwrite or dry_run)
@@ -116,12 +117,12 @@ def report(
     from posbias.measure.measurement import load
 
     tried = None if lookup is None else posbias.load_lookup(lookup)
-    if prompts != 1:  # which climbs no ladder
-        asked = REPORTED | asked
+    if measuring["prompts"] != 1:  # which climbs no ladder
+        measuring |= REPORTED
     if dry_run:
-        with posbias.open(subject)._running(asked, False) as (settings, _):
+        with posbias.open(subject)._running(measuring, False) as (settings, _):
             return _show_estimate(settings)
-    measured = load(subject) if is_file else posbias.open(subject).measure(**asked)
+    measured = load(subject) if is_file else posbias.open(subject).measure(**measuring)
     if processes.rank():
         return
     if keep is not None:
@@ -157,27 +158,34 @@ def explain(
     check_model(model)
     if not dry_run:
         check_output(output, ".html", overwrite=overwrite)
-    try:
-        text: Any = prompt.read_text(encoding="utf-8").removesuffix("\n")
-        text = json.loads(text) if prompt.suffix in (".json", ".jsonl") else text
-    except ValueError as error:
-        raise errors.invalid(f"prompt {prompt}", "UTF-8; .json(l): messages or one row", errors.short(error)) from None
+    text = _read_prompt(prompt)
     check_asked(text, answer)
-    import posbias
-    from posbias.measure.progress import progress
-
     asked = {name: value for name, value in measuring.items() if value is not None}
     asked |= {"answer": answer, "segments": segments.replace(r"\n", "\n").replace(r"\t", "\t") or None}
     asked["deletions"] = not no_deletions
-    with progress(1, "model", "opening"):
-        opened = posbias.open(model, **opening)
+    opened = _open(model, opening)
     if dry_run:
-        with progress(1, "prompt", "writing"):
-            preview = opened.preview_explain(text, **asked)
-        typer.echo(preview)
-    else:
-        found = opened.explain(text, **asked, progress=True)
-        typer.echo(f"{found!r}\n{found.report(output)}: page")
+        return typer.echo(opened.preview_explain(text, **asked))
+    found = opened.explain(text, **asked, progress=True)
+    typer.echo(f"{found!r}\n{found.report(output)}: page")
+
+
+def _open(model: str, opening: dict[str, Any]) -> Any:
+    """Open a model, and show that it takes a while."""
+    import posbias
+    from posbias.measure.progress import progress
+
+    with progress(1, "model", "opening"):
+        return posbias.open(model, **opening)
+
+
+def _read_prompt(prompt: Path) -> Any:
+    """Return what is in a prompt's file: text, messages, or one row of lookup."""
+    try:
+        text = prompt.read_text(encoding="utf-8").removesuffix("\n")
+        return json.loads(text) if prompt.suffix in (".json", ".jsonl") else text
+    except ValueError as error:
+        raise errors.invalid(f"prompt {prompt}", "UTF-8; .json(l): messages or one row", errors.short(error)) from None
 
 
 def show_conditions(given: list[str] | None) -> list[str] | None:
@@ -190,29 +198,32 @@ def show_conditions(given: list[str] | None) -> list[str] | None:
     return given
 
 
+ROWS = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[ROWS]", help="Documents, question, answer, and its first words as begin: .jsonl, .csv or .parquet."
+    ),
+]
+CONDITION = Annotated[
+    list[str] | None,
+    typer.Option(
+        callback=show_conditions,
+        is_eager=True,
+        help="Ask again under a condition and compare, as order:reversed; repeatable; list: what there is.",
+    ),
+]
+
+
 @with_options(opening=group(Opening), asked=group(Task), asking=group(Settings, door="lookup", prompts=None))
 def lookup(
     model: MODEL,
-    rows: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[ROWS]",
-            help="Documents, question, answer, and its first words as begin: .jsonl, .csv or .parquet.",
-        ),
-    ] = None,
+    rows: ROWS = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="netCDF file to write.")] = Path("lookup.nc"),
     figure: Annotated[
         Path | None, typer.Option(help="Also draw right answers by place, with intervals: .png or .svg.")
     ] = None,
     task: Annotated[str, typer.Option("--task", "-t", help="documents; kv: a key's value.")] = "documents",
-    condition: Annotated[
-        list[str] | None,
-        typer.Option(
-            callback=show_conditions,
-            is_eager=True,
-            help="Ask again under a condition and compare, as order:reversed; repeatable; list: what there is.",
-        ),
-    ] = None,
+    condition: CONDITION = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the first prompt; no weights are read.")] = False,
     overwrite: Replace = False,
     *,
@@ -230,16 +241,9 @@ def lookup(
     Task(task, **asked).check_given(rows, asking["prompts"])  # before anything heavy is loaded
     check_model(model)
     named = {"task": task, "rows": None if rows is None else read_rows(rows), **asked, **asking}
-    import posbias
-    from posbias.measure.progress import progress
-
-    with progress(1, "model", "opening"):
-        opened = posbias.open(model, **opening)
+    opened = _open(model, opening)
     if dry_run:
-        with progress(1, "step", "writing prompts"):
-            preview = opened.preview_lookup(**named)
-        typer.echo(preview)
-        return
+        return typer.echo(opened.preview_lookup(**named))
     found = opened.lookup(**named, conditions=condition or (), progress=True)
     if processes.rank():
         return

@@ -53,6 +53,7 @@ class Corpus:
         "the hub), or a path: text, a folder of .txt files, .jsonl, .csv or .parquet; builtin unless given.",
         "-d",
         kept=True,
+        doors="report",
     )
     field: Text = setting("text", "Column of the text, or of the messages, in .jsonl, .csv and .parquet.")
     given: Any = None

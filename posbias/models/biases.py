@@ -42,9 +42,10 @@ def description_text(biases: Biases) -> str:
     >>> description_text(((LogBias(1.0), LogBias(1.0)),))
     '{"kind": "log", "alpha": 1.0}'
     """
-    rows = biases[:1] if len(set(biases)) == 1 else biases
-    short = [describe(row[0]) if len(rows) == len(set(row)) == 1 else [describe(bias) for bias in row] for row in rows]
-    return json.dumps(short if len(rows) > 1 else short[0])
+    heads = [list(map(describe, row)) for row in biases]  # of each layer
+    if len(set(biases)) > 1:
+        return json.dumps(heads)
+    return json.dumps(heads[0][0] if len(set(biases[0])) == 1 else heads[0])
 
 
 def _as_alibi(arguments: Arguments, logits: Tensor) -> Arguments:

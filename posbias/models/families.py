@@ -233,137 +233,119 @@ def _gpt_like(name: str, **fields: Any) -> Family:
     return Family(name, **{**paths, "context": ("n_positions",), "norm": ("ln_1",), **fields})
 
 
+_LLAMAS = (
+    "llama mistral qwen2 qwen3 gemma olmo olmoe mixtral qwen2_moe qwen3_moe starcoder2 nemotron ministral3 smollm3 "
+    "glm4_moe"
+)
+"""Families that are as Llama in all that a row says."""
 _LATENT = ("kv_a_layernorm", "kv_a_proj_with_mqa", "kv_b_proj")
 
-FAMILIES: dict[str, Family] = {
-    row.name: row
-    for row in (
-        Family(
-            "bloom",
-            blocks="transformer.h",
-            attention="self_attention",
-            output="self_attention.dense",  # the attention module adds the residual itself
-            position="alibi",
-            scale=_inv_norm_factor,
-            context=("seq_length",),
-            calls="softmax",
-            bias=_bloom_bias,
-            projections=("query_key_value",),
-            groups=_head_by_head,
-            fused=False,  # transformers has no such path
-            stream=lambda layer: "input_layernorm" if layer.apply_residual_connection_post_layernorm else None,
-        ),
-        Family(
-            "mpt",
-            blocks="transformer.blocks",
-            attention="attn",
-            output="attn",
-            position="alibi",  # whatever attn_config says: the implementation always adds the bias
-            scale=lambda attention: float(attention.softmax_scale),  # type: ignore[arg-type]
-            context=("max_seq_len",),
-            calls="softmax",
-            bias=_mpt_bias,
-            norm=("norm_1",),
-            projections=("Wqkv",),
-            groups=_one_after_another,
-            fused=False,  # nor here
-        ),
-        Family(
-            "falcon",
-            blocks="transformer.h",
-            attention="self_attention",
-            output="self_attention",
-            position=lambda config: "alibi" if config.alibi else "rotary",
-            scale=_inv_norm_factor,
-            calls="sdpa",  # its eager attention adds ALiBi twice: in the mask and beside it
-            norm=("ln_attn", "input_layernorm"),
-            projections=("query_key_value",),
-            groups=_falcon_groups,
-            parallel=lambda config: bool(config.parallel_attn or config.new_decoder_architecture),
-        ),
-        *(
-            _llama_like(name)
-            for name in (
-                "llama",
-                "mistral",
-                "qwen2",
-                "qwen3",
-                "gemma",
-                "olmo",
-                "olmoe",
-                "mixtral",
-                "qwen2_moe",
-                "qwen3_moe",
-                "starcoder2",
-                "nemotron",
-                "ministral3",
-                "smollm3",
-                "glm4_moe",
-            )
-        ),  # fmt: skip
-        _llama_like("gemma2", output="post_attention_layernorm", fused=False),  # normed before it is added; soft-capped
-        _llama_like("gemma3_text", output="post_attention_layernorm"),
-        _llama_like("gemma3", blocks="model.language_model.layers", output="post_attention_layernorm"),  # and pictures
-        *(_llama_like(name, parallel=True) for name in ("phi", "cohere", "cohere2")),
-        _llama_like("phi3", projections=("qkv_proj",), groups=_shared_one_after_another),
-        *(
-            _llama_like(name, output="post_attention_layernorm", norm=())
-            for name in ("olmo2", "olmo3", "exaone4")  # the attention takes x_t itself, and its output is normed
-        ),
-        _llama_like("gpt_oss", fused=False),
-        *(
-            _llama_like(name, projections=("q_proj",), latent=_LATENT)
-            for name in ("deepseek_v2", "deepseek_v3", "mistral4")
-        ),
-        _llama_like(
-            "llama4_text",
-            context=("attention_chunk_size", "max_position_embeddings"),  # chunks are no window
-        ),
-        _llama_like("glm4", output="post_self_attn_layernorm"),
-        _llama_like("granite", multiplier=lambda layer: float(layer.residual_multiplier)),
-        _llama_like("lfm2", norm=("operator_norm",), mixers={"conv": "short_convolution"}),
-        _llama_like(
-            "granitemoehybrid",
-            position=lambda config: "rotary" if config.position_embedding_type == "rope" else "no",
-            multiplier=lambda layer: float(layer.residual_multiplier),
-            mixers={"mamba": "mamba2"},
-        ),
-        _llama_like("qwen3_next", gate=_qwen3_next_gate, mixers={"linear_attn": "gated_delta"}),
-        _llama_like("stablelm", parallel=lambda config: bool(config.use_parallel_residual)),
-        _llama_like(
-            "gpt_neox",
-            blocks="gpt_neox.layers",
-            attention="attention",
-            output="attention",
-            projections=("query_key_value",),
-            groups=_head_by_head,
-            parallel=lambda config: bool(config.use_parallel_residual),
-        ),
-        _gpt_like(
-            "gptj",
-            position="rotary",
-            scale=lambda attention: 1 / float(attention.scale_attn),
-            parallel=True,
-            calls="_attn",
-            fused=False,
-        ),
-        _gpt_like("gpt2", position="learned", scale=_scaling, projections=("c_attn",), groups=_one_after_another),
-        _gpt_like(
-            "gpt_bigcode", position="learned", scale=_scaling, projections=("c_attn",), groups=_gpt_bigcode_groups
-        ),
-        _gpt_like(
-            "gpt_neo",
-            attention="attn.attention",
-            output="attn.attention",
-            position="learned",
-            scale=lambda attention: 1.0,
-            context=("max_position_embeddings",),
-            calls="_attn",
-            fused=False,
-        ),
-        _llama_like("opt", blocks="model.decoder.layers", position="learned", norm=("self_attn_layer_norm",)),
-    )
-}
+_ROWS = (
+    Family(
+        "bloom",
+        blocks="transformer.h",
+        attention="self_attention",
+        output="self_attention.dense",  # the attention module adds the residual itself
+        position="alibi",
+        scale=_inv_norm_factor,
+        context=("seq_length",),
+        calls="softmax",
+        bias=_bloom_bias,
+        projections=("query_key_value",),
+        groups=_head_by_head,
+        fused=False,  # transformers has no such path
+        stream=lambda layer: "input_layernorm" if layer.apply_residual_connection_post_layernorm else None,
+    ),
+    Family(
+        "mpt",
+        blocks="transformer.blocks",
+        attention="attn",
+        output="attn",
+        position="alibi",  # whatever attn_config says: the implementation always adds the bias
+        scale=lambda attention: float(attention.softmax_scale),  # type: ignore[arg-type]
+        context=("max_seq_len",),
+        calls="softmax",
+        bias=_mpt_bias,
+        norm=("norm_1",),
+        projections=("Wqkv",),
+        groups=_one_after_another,
+        fused=False,  # nor here
+    ),
+    Family(
+        "falcon",
+        blocks="transformer.h",
+        attention="self_attention",
+        output="self_attention",
+        position=lambda config: "alibi" if config.alibi else "rotary",
+        scale=_inv_norm_factor,
+        calls="sdpa",  # its eager attention adds ALiBi twice: in the mask and beside it
+        norm=("ln_attn", "input_layernorm"),
+        projections=("query_key_value",),
+        groups=_falcon_groups,
+        parallel=lambda config: bool(config.parallel_attn or config.new_decoder_architecture),
+    ),
+    *(_llama_like(name) for name in _LLAMAS.split()),
+    _llama_like("gemma2", output="post_attention_layernorm", fused=False),  # normed before it is added; soft-capped
+    _llama_like("gemma3_text", output="post_attention_layernorm"),
+    _llama_like("gemma3", blocks="model.language_model.layers", output="post_attention_layernorm"),  # and pictures
+    *(_llama_like(name, parallel=True) for name in ("phi", "cohere", "cohere2")),
+    _llama_like("phi3", projections=("qkv_proj",), groups=_shared_one_after_another),
+    *(
+        _llama_like(name, output="post_attention_layernorm", norm=())
+        for name in ("olmo2", "olmo3", "exaone4")  # the attention takes x_t itself, and its output is normed
+    ),
+    _llama_like("gpt_oss", fused=False),
+    *(
+        _llama_like(name, projections=("q_proj",), latent=_LATENT)
+        for name in ("deepseek_v2", "deepseek_v3", "mistral4")
+    ),
+    _llama_like(
+        "llama4_text",
+        context=("attention_chunk_size", "max_position_embeddings"),  # chunks are no window
+    ),
+    _llama_like("glm4", output="post_self_attn_layernorm"),
+    _llama_like("granite", multiplier=lambda layer: float(layer.residual_multiplier)),
+    _llama_like("lfm2", norm=("operator_norm",), mixers={"conv": "short_convolution"}),
+    _llama_like(
+        "granitemoehybrid",
+        position=lambda config: "rotary" if config.position_embedding_type == "rope" else "no",
+        multiplier=lambda layer: float(layer.residual_multiplier),
+        mixers={"mamba": "mamba2"},
+    ),
+    _llama_like("qwen3_next", gate=_qwen3_next_gate, mixers={"linear_attn": "gated_delta"}),
+    _llama_like("stablelm", parallel=lambda config: bool(config.use_parallel_residual)),
+    _llama_like(
+        "gpt_neox",
+        blocks="gpt_neox.layers",
+        attention="attention",
+        output="attention",
+        projections=("query_key_value",),
+        groups=_head_by_head,
+        parallel=lambda config: bool(config.use_parallel_residual),
+    ),
+    _gpt_like(
+        "gptj",
+        position="rotary",
+        scale=lambda attention: 1 / float(attention.scale_attn),
+        parallel=True,
+        calls="_attn",
+        fused=False,
+    ),
+    _gpt_like("gpt2", position="learned", scale=_scaling, projections=("c_attn",), groups=_one_after_another),
+    _gpt_like("gpt_bigcode", position="learned", scale=_scaling, projections=("c_attn",), groups=_gpt_bigcode_groups),
+    _gpt_like(
+        "gpt_neo",
+        attention="attn.attention",
+        output="attn.attention",
+        position="learned",
+        scale=lambda attention: 1.0,
+        context=("max_position_embeddings",),
+        calls="_attn",
+        fused=False,
+    ),
+    _llama_like("opt", blocks="model.decoder.layers", position="learned", norm=("self_attn_layer_norm",)),
+)
+FAMILIES: dict[str, Family] = {row.name: row for row in _ROWS}
 """The supported families by ``model_type``; :func:`register` adds to them."""
 
 
@@ -415,7 +397,8 @@ def longest_of(config: Any) -> int | None:
     """Return the longest sequence that a model with this configuration takes, None if it states none."""
     row = row_of(config)
     fields = ("max_position_embeddings",) if row is None else row.context
-    return next((int(n) for n in (getattr(config, x, None) for x in fields) if n), None)
+    stated = [getattr(config, name, None) for name in fields]
+    return next((int(n) for n in stated if n), None)
 
 
 def family_of(config: Any) -> Family:
