@@ -50,7 +50,7 @@ def hidden_first(model: nn.Module) -> Iterator[None]:
 
 def _hide(module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
     """Return a layer's arguments with a mask in which no query but the first sees the first key."""
-    mask: Tensor | None = kwargs.get("attention_mask")
+    mask: Any = kwargs.get("attention_mask")
     if mask is None or not mask.is_floating_point():
         raise ValueError("hidden_first: expected a mask that is added to logits (eager attention)")
     queries, keys = mask.shape[-2:]
@@ -73,7 +73,8 @@ def measure_text(settings: Settings) -> xr.Dataset:
     ``use`` is nan where no token is replaced; ``loss`` is the mean over the tokens of the second half, nats.
     """
     session = Session(replace(settings, quantities=("mixing", "influence")))
-    model, ids, n = session.instrument.model, session.ids, settings.length
+    model: Any = session.instrument.model
+    ids, n = session.ids, settings.length
     model.set_attn_implementation("eager")
 
     def read(k: int) -> Mapping[str, np.ndarray]:

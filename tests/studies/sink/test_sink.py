@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 from measuring import make, prompts
 
 from studies.sink.measure import hidden_first
+from studies.sink.tables import change_table, loss_table
 
 
 def logits(model, ids, **more):
@@ -36,3 +38,23 @@ def test_attention_without_a_mask_is_refused():
     model = make("llama", attention="sdpa").eval()
     with hidden_first(model), pytest.raises(ValueError, match="eager"):
         logits(model, prompts(1))
+
+
+def kept(silent):
+    """Return an entry of two arms, in which every place but the last has the same gradient as it is."""
+    g = np.ones((6, 2, 34))
+    g[:, 1, 1:3] += silent
+    loss = np.zeros((6, 2)) + [1.0, 1.5]
+    names = {"arm": ["whole", "silent"]}
+    arrays = {"gradient": (("prompt", "arm", "position"), g), "loss": (("prompt", "arm"), loss)}
+    return xr.Dataset(arrays, names)
+
+
+def test_tables_say_what_was_put_in():
+    table = change_table(kept(3.0), "gradient")
+    first = 4 * 16 / 19 - 1  # one part of sixteen is four times the others
+    assert np.isclose(table.loc["silent", "first"], (first + 16 / 19 - 1) / 2)
+    assert np.isclose(table.loc["silent", "last"], 16 / 19 - 1)
+    assert table.loc["silent", "apart"] > 0.05
+    assert np.isclose(loss_table(kept(0.0)).loc["silent", "loss"], 0.5)
+    assert np.isclose(change_table(kept(0.0), "gradient").loc["silent", "apart"], 0)

@@ -1,0 +1,42 @@
+"""Tables of answers before and after fine-tuning, on answers that are known."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from studies.tune.tables import answers_of, gain_table, law_table, right_by_place
+
+C, P = 20, 8
+
+
+def entry(right, source=None):
+    correct = np.tile(np.asarray(right, float), (C, 1))
+    found = np.where(correct == 1, np.arange(P), -1) if source is None else source
+    return xr.Dataset({"correct": (("context", "place"), correct), "source": (("context", "place"), found)})
+
+
+ENDS = entry([1, 0, 0, 0, 0, 0, 0, 1])
+MIDDLE = entry([0, 1, 1, 1, 1, 1, 1, 0])
+
+
+def test_a_profile_that_turns_round_gains_two():
+    table = gain_table({"before": ENDS, "middle": MIDDLE})
+    assert table.loc["before", "lead"] == -1 and table.loc["middle", "gain"] == 2
+    assert table.loc["middle", "gain low"] > 1.7 and np.isnan(table.loc["before", "gain"])
+
+
+def test_arms_of_one_seed_are_taken():
+    kept = {"before.answers": ENDS, "every.seed-0.answers": MIDDLE, "ends.seed-1.answers": ENDS}
+    kept["every.seed-0.training"] = ENDS
+    assert list(answers_of(kept)) == ["before", "every"] and list(answers_of(kept, 1)) == ["before", "ends"]
+    with pytest.raises(ValueError, match=r"before\.answers"):
+        answers_of({"every.seed-0.answers": MIDDLE})
+    assert right_by_place({"before": ENDS})["before"][0].tolist() == [1, 0, 0, 0, 0, 0, 0, 1]
+
+
+def test_a_law_needs_wrong_answers():
+    rng = np.random.default_rng(0)
+    near = np.clip(np.arange(P) + rng.choice([-1, 0, 0, 1], size=(C, P)), 0, P - 1)
+    table = law_table({"before": entry([1] * P, near), "every": entry([1] * P)})
+    assert table.loc["before", "blur"] > 1 and table.loc["before", "wrong"] == (near != np.arange(P)).sum()
+    assert np.isnan(table.loc["every", "blur"]) and table.loc["every", "wrong"] == 0
