@@ -16,7 +16,9 @@ from jaxtyping import Float
 from posbias import errors, netcdf
 from posbias.conditions import AS_IS
 from posbias.files import check_output, check_path
+from posbias.lookup.reading import Reading
 from posbias.lookup.scores import LEAST_RIGHT, SMALL, difference_p_value, judge, mean_with_interval
+from posbias.lookup.sources import draw_sources, law_if_any, law_text, read_law
 from posbias.lookup.tasks import ARMS, LAYOUT, NOUNS, SCHEMA, SCORES, TASKS
 
 READ = ("prompt", "answer", "twice", *SCORES)
@@ -47,6 +49,17 @@ class Found:
         """Whether the middle is lost, in one sentence."""
         return verdict(self.results)
 
+    @property
+    def reading(self) -> Reading:
+        """The law of where answers are from, if documents compete: blur, pull of the ends, with intervals.
+
+        Raises
+        ------
+        ValueError
+            If there are fewer than 10 contexts, or too few wrong answers that one document states.
+        """
+        return read_law(self.results)
+
     def to_pandas(self) -> pd.DataFrame:
         """Return the scores of each arm and place, a mean with the ends of its 95% interval, ``low`` and ``high``.
 
@@ -71,7 +84,7 @@ class Found:
         return file
 
     def figure(self, path: str | PathLike[str]) -> Path:
-        """Draw the share of right answers by place and arm with 95% intervals, and return the path of the image.
+        """Draw right answers by place and arm with 95% intervals, and where answers are from; return the image's path.
 
         Parameters
         ----------
@@ -84,7 +97,10 @@ class Found:
 
         results, file = self.results, check_output(path, (".png", ".svg"), "path")
         with plt.style.context(str(STYLE)), plt.rc_context({"svg.fonttype": "none"}):
-            drawing, ax = plt.subplots(figsize=(6.4, 4.0))
+            law = law_if_any(results)
+            width, columns = (6.4, 1) if law is None else (9.6, 2)
+            drawing, axes = plt.subplots(1, columns, figsize=(width, 4.0), squeeze=False, layout="constrained")
+            ax = axes[0, 0]
             places, noun = np.arange(1, results.sizes["place"] + 1), NOUNS[str(results.attrs["task"])]
             for arm in map(str, results["arm"].values):
                 if arm == "closed_book":
@@ -101,6 +117,8 @@ class Found:
                 mean = results["correct"].sel(arm="competing", condition=name).mean("context").values
                 ax.plot(places, mean, "--", linewidth=1, label=name)
             ax.legend(labelcolor="linecolor", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, fontsize=8)
+            if law is not None:
+                draw_sources(axes[0, 1], law)
             drawing.suptitle(fill(f"{title(results)}. {describe(results)}. Bars: 95% intervals.", 95), fontsize=9)
             drawing.supxlabel(fill(verdict(results), 95), fontsize=9)
             drawing.savefig(file, dpi=200, bbox_inches="tight")
@@ -116,7 +134,7 @@ class Found:
             if arm == "closed_book":
                 right, told = f"{accuracy.mean():.2f}", f"{log.mean():.2f}"
             lines.append(f"{ARMS[str(arm)].capitalize()}: accuracy {right}; log-probability {told}")
-        lines.append(ends_text(results))
+        lines += [ends_text(results), *law_text(results).splitlines()]
         if "closed_book" in results["arm"] and of_arm(results, "correct", "closed_book").mean() >= MOST_KNOWN:
             lines.append("Many answers are known without documents: where they stand matters less than it could")
         if twice := int(results["twice"].sum()):

@@ -30,7 +30,8 @@ class Reading:
 
     ``counts`` has by place asked (rows) and place read (columns) how many answers there are.
     ``pulls`` has a mean of zero; the rows of ``pull_interval`` are its 95% ends. ``ends`` is how
-    much more the first and the last place pull than the mean of those between, in nats.
+    much more the first and the last place pull than the mean of those between, in nats, and the
+    rows of ``ends_interval`` are its 95% ends.
     """
 
     counts: Float[np.ndarray, "P P"]
@@ -40,6 +41,7 @@ class Reading:
     blur_interval: tuple[float, float]
     pulls: Float[np.ndarray, "P"]
     pull_interval: Float[np.ndarray, "2 P"]
+    ends_interval: Float[np.ndarray, "2 2"]
     log_likelihood: float
     deviance: float
 
@@ -51,8 +53,8 @@ class Reading:
     @property
     def ends(self) -> tuple[float, float]:
         """How much more the first and the last place pull than those between, in nats."""
-        between = self.pulls[1:-1].mean()
-        return float(self.pulls[0] - between), float(self.pulls[-1] - between)
+        first, last = end_pulls(self.pulls)
+        return float(first), float(last)
 
     @property
     def expected(self) -> Float[np.ndarray, "P P"]:
@@ -60,11 +62,22 @@ class Reading:
         return shares(self.pulls, self.blur)
 
     @property
+    def wrong(self) -> int:
+        """How many answers another document than the right one states."""
+        return int(self.counts.sum() - self.counts.trace())
+
+    @property
     def near(self) -> float:
         """The share of wrong answers that come from a neighbour of the right document."""
-        apart = distances(len(self.counts))
-        wrong = self.counts[apart > 0].sum()
-        return float(self.counts[apart == 1].sum() / wrong) if wrong else float("nan")
+        return float(self.counts[distances(len(self.counts)) == 1].sum() / self.wrong)
+
+    @property
+    def from_end(self) -> float:
+        """The share of wrong answers from the end on the right document's side, where no neighbour."""
+        P = len(self.counts)
+        first = self.counts[2 : P // 2, 0].sum()
+        last = self.counts[(P + 1) // 2 : P - 2, -1].sum()
+        return float((first + last) / self.wrong)
 
     @property
     def apart(self) -> float:
@@ -74,20 +87,35 @@ class Reading:
         return float(np.mean(right))
 
     def __repr__(self) -> str:
-        first, last = self.ends
         low, high = self.blur_interval
-        right = self.counts.trace() / self.answers
+        expected, P = self.expected.diagonal(), len(self.pulls)
+        named = zip(("first", "last"), self.ends, self.ends_interval.T, strict=True)
+        pulls = [f"{end} {x:+.1f} ({less:+.1f} to {more:+.1f})" for end, x, (less, more) in named]
+        best, worst = int(expected.argmax()), int(expected.argmin())
+        chance = (2 / P, max(0, P - 4) // 2 * 2 / (P * (P - 1)))
         lines = [
-            f"Where answers are from: {self.answers} answers that one document states, of "
-            f"{self.sets} sets; {self.unknown} others state no document's fact or several",
-            f"Right are {right:.2f}; of wrong answers {self.near:.2f} come from a neighbour",
-            f"Blur: a document one place further from the right one is mistaken for it "
-            f"exp({self.blur:.2f}) = {np.exp(self.blur):.1f} times less often "
-            f"(γ {low:.2f} to {high:.2f})",
-            f"Pull of the ends, in nats more than between: first {first:+.2f}, last {last:+.2f}",
-            f"If only every second document competed, the law expects {self.apart:.2f} right",
+            f"Where answers are from: {self.answers} are in one document, "
+            f"{self.counts.trace():.0f} of them in the right one; {self.unknown} in none or several",
+            f"Of {self.wrong} wrong ones {self.near:.0%} are from a neighbour of the right document "
+            f"(by chance {chance[0]:.0%}), {self.from_end:.0%} from the end on its side "
+            f"({chance[1]:.0%})",
+            f"Blur γ {self.blur:.2f} ({low:.2f} to {high:.2f}): one place further from the right "
+            f"document a mistake is exp(γ) = {np.exp(self.blur):.1f} times less likely",
+            f"Pull of the ends in nats, more than between: {', '.join(pulls)}",
+            f"By this law {expected.mean():.2f} are right, most at place {best + 1} "
+            f"({expected[best]:.2f}), fewest at {worst + 1} ({expected[worst]:.2f}); "
+            f"{self.apart:.2f} if only every second document competed",
         ]
         return "\n".join(lines)
+
+
+def end_pulls(pulls: Float[np.ndarray, "*C P"]) -> Float[np.ndarray, "2 *C"]:
+    """Return how much more the first and the last place pull than the mean of those between.
+
+    >>> end_pulls(np.array([2.0, 0.5, -0.5, 1.0])).tolist()
+    [2.0, 1.0]
+    """
+    return pulls[..., [0, -1]].swapaxes(0, -1) - pulls[..., 1:-1].mean(-1)
 
 
 def distances(places: int) -> Float[np.ndarray, "P P"]:
@@ -177,21 +205,24 @@ def fit_reading(source: Int[np.ndarray, "C P"], resamples: int = RESAMPLES) -> R
         raise errors.invalid("reading", "three documents in a set or more", f"{P}")
     counts = count_sources(source)
     total = counts.sum(0)
-    if total.sum() < P * FEWEST / 2 or np.trace(total) == total.sum():
-        received = f"{total.sum():.0f}, of which {total.trace():.0f} right"
-        expected = f"{P * FEWEST // 2} answers or more that one document states, some of them wrong"
+    if total.sum() < P * FEWEST / 2 or total.sum() - total.trace() < FEWEST:
+        received = f"{total.sum():.0f}, of which {total.sum() - total.trace():.0f} wrong"
+        expected = f"{P * FEWEST // 2} answers or more in one document, {FEWEST} of them wrong"
         raise errors.invalid("reading", expected, received)
     blur, pulls, found = fit_law(total)
-    drawn = np.array([_of_sets(counts, w) for w in resample_weights(C, resamples)])
-    low, high = interval(drawn)
+    drawn = [fit_law(np.tensordot(w, counts, 1))[:2] for w in resample_weights(C, resamples)]
+    low, high = interval(np.array([drawn_blur for drawn_blur, _ in drawn]))
+    each = np.array([drawn_pulls for _, drawn_pulls in drawn])
     table = log_likelihood(total / np.maximum(total.sum(1, keepdims=True), 1), total)
-    ends = (float(low[0]), float(high[0]))
-    spread = np.stack([low[1:], high[1:]])
-    unknown = int((source < 0).sum())
-    return Reading(total, C, unknown, blur, ends, pulls, spread, found, 2 * (table - found))
-
-
-def _of_sets(counts: Float[np.ndarray, "C P P"], weights: Float[np.ndarray, "C"]) -> np.ndarray:
-    """Return blur and pulls of sets drawn so many times each."""
-    blur, pulls, _ = fit_law(np.tensordot(weights, counts, 1))
-    return np.array([blur, *pulls])
+    return Reading(
+        total,
+        C,
+        int((source < 0).sum()),
+        blur,
+        (float(low), float(high)),
+        pulls,
+        np.stack(interval(each)),
+        np.stack(interval(end_pulls(each).T)),
+        found,
+        2 * (table - found),
+    )

@@ -16,9 +16,10 @@ from torch import nn
 
 from posbias import errors
 from posbias.conditions import AS_IS, ChangedRun, read_conditions
-from posbias.engines.local import open_reader
+from posbias.engines.local import LocalEngine, open_reader
 from posbias.lookup.conditioned import ask_under, check_conditions
 from posbias.lookup.contexts import Context, make_contexts, row_contexts
+from posbias.lookup.sources import ABOUT, find_sources
 from posbias.lookup.tasks import LAYOUT, SCHEMA, SCORES, TASKS, Task
 from posbias.measure.corpus import Prompts
 from posbias.measure.progress import progress as told
@@ -73,7 +74,11 @@ def look_up(
         bar.update()
     with nullcontext() if bias is None else added_biases(model, biases=bias):
         scores = score_prompts(model, placed, first[:2], shared=bias is None, progress=progress)
+        engine = LocalEngine(model, settings.source.load_tokenizer(), first[:2] if bias is None else ())
+        asks = [context.asks["competing"] for context in contexts]
+        source = find_sources(engine, asks, placed["competing"], scores["correct"][list(placed).index("competing")])
     results = assemble(contexts, texts | scores, list(placed), provenance)
+    results["source"] = (("context", "place"), source.astype(np.int16), ABOUT)
     if not under:
         return results
     found = {}

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from posbias.comparison.samples import SMOOTH
 from posbias.lookup.file import describe, ends_text, verdict
+from posbias.lookup.sources import law_sentence
 from posbias.lookup.tasks import TASKS
 from posbias.report.page import environment, sentence
 from posbias.report.stats import LONG, Evidence, Subject, tenths
@@ -81,4 +82,5 @@ def found_best(found: xr.Dataset) -> str:
     task = str(found.attrs["task"])
     if task != "documents":
         return f"It cannot be said from {TASKS[task]}: a lookup with the task documents tells ({describe(found)})."
-    return f"{verdict(found)} {ends_text(found)} Asked: {describe(found)}."
+    said = (verdict(found), ends_text(found), law_sentence(found), f"Asked: {describe(found)}.")
+    return " ".join(filter(None, said))

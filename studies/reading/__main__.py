@@ -32,12 +32,14 @@ def source(model: str) -> Any:
     return Source(str(FOLDER))
 
 
-def part(name: str, made: sets.Sets, count: int, template: bool = True) -> tuple[str, Part]:
+def part(name: str, made: sets.Sets, count: int, **how: Any) -> tuple[str, Part]:
     """Return a part: so many sets of such lists; lengths are about those of a prompt."""
-    measure = partial(measure_answers, sets=made, name=name, template=template)
+    measure = partial(measure_answers, sets=made, name=name, **how)
     return name, Part("reading", measure, count, 400, models=("smollm2",), source=source)
 
 
+SHORT = "bfloat16"
+"""The number format of parts that take long; ``short`` has the first ten sets of ``eight`` in it, to compare."""
 PARTS = dict(
     [
         part("eight", sets.competing(8, 0), 40),
@@ -52,8 +54,9 @@ PARTS = dict(
         part("inside", sets.with_neutral("inside", 10), 40),
         part("kinds", sets.other_kinds(), 40),
         part("plain", sets.competing(8, 11), 40, template=False),
-        part("others", sets.among_others(12), 40),
-        part("thirty-two", sets.competing(32, 13), 10),
+        part("others", sets.among_others(12), 40, dtype=SHORT),
+        part("thirty-two", sets.competing(32, 13), 10, dtype=SHORT),
+        part("short", sets.competing(8, 0), 10, dtype=SHORT),
     ]
 )
 """In order of importance."""

@@ -23,21 +23,23 @@ MOST, END = 12, {*".\n,<"}
 DIMS = ("set", "question", "document")
 
 
-def open_session(source: Any) -> tuple[Session, Any]:
-    """Return a session and its model in 32 bits."""
-    session = Session(Settings(source, Corpus("builtin"), 1, 2, 1, dtype="float32"))
+def open_session(source: Any, dtype: Any) -> tuple[Session, Any]:
+    """Return a session and its model."""
+    session = Session(Settings(source, Corpus("builtin"), 1, 2, 1, dtype=dtype))
     session.prompts = Prompts(np.zeros((1, 2), dtype=np.int64), np.zeros(1, dtype=np.int64))
     return session, session.instrument.model
 
 
-def measure_answers(settings: Settings, sets: Sets, name: str, template: bool = True) -> xr.Dataset:
+def measure_answers(
+    settings: Settings, sets: Sets, name: str, template: bool = True, dtype: str = "float32"
+) -> xr.Dataset:
     """Return by set and question the place asked for, ``asked``, and that of the document answered from, ``source``.
 
     Places count from 0 and those of all documents; ``source`` is -1 where no document states the answer given.
     ``competing`` is 1 for documents that state a fact of the kind asked for, ``token`` the middle token of a document,
     and ``tokens`` is how many the prompt has.
     """
-    session, model = open_session(settings.source)
+    session, model = open_session(settings.source, dtype)
     made = sets(settings.prompts)
 
     def read(k: int) -> dict[str, np.ndarray]:

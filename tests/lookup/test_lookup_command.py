@@ -115,6 +115,8 @@ def test_sharing_beginnings_saves_tokens_and_a_window_that_cannot_is_read_whole(
         return reader
 
     monkeypatch.setattr(module, "open_reader", counted)
+    monkeypatch.setattr(module, "LocalEngine", lambda *_: None)
+    monkeypatch.setattr(module, "find_sources", lambda engine, asks, prompts, correct: correct)
     for name in ("whole", "window"):
         read.clear()
         found = posbias.open(place / name).lookup("kv", prompts=2, places=3, arms="competing").results

@@ -144,6 +144,8 @@ def test_what_a_lookup_says(found):
         "By accuracy places differ (p 0.0005): best document 1 (0.90), worst document 3 (0.20). By log-probability "
         "places differ (p 0.0005): best document 2 (-1.00), worst document 4 (-4.00): the two do not name the same "
         "places.",
+        "Where wrong answers are from: cannot tell (reading: expected a lookup that kept which document each answer "
+        "is from, received an older one)",
         "Many answers are known without documents: where they stand matters less than it could",
         "In 2 contexts another document holds the answer too: its source cannot be told there",
     ]
@@ -154,7 +156,7 @@ def test_what_a_lookup_says(found):
     lines = repr(found).splitlines()
     assert lines[0] == facts.join(("m, key-value lookup: ", ", changed by temperature 2")).replace(
         "documents", "pairs").replace("invented facts", "rows given")  # fmt: skip
-    assert len(lines) == 6 and lines[5].endswith("best pair 1 (0.90), worst pair 3 (0.20).")
+    assert len(lines) == 7 and lines[5].endswith("best pair 1 (0.90), worst pair 3 (0.20).")
     found.results["log_probability"][:] = np.arange(40)[:, None]
     assert "By log-probability places are not told apart (p 1)" in repr(found)
     found.results["correct"][0] = np.outer(np.arange(40) < 4, [1, 0, 0, 0])

@@ -23,7 +23,17 @@ def test_a_law_is_found_again_in_answers_drawn_from_it():
     assert found.deviance < 31  # the 99.9% point, 11 degrees of freedom
     assert np.allclose(found.ends, (5 / 3, 5 / 3), atol=0.35)
     assert (found.pull_interval[0] <= found.pulls).all()
-    assert "Blur" in repr(found) and f"{found.answers} answers" in repr(found)
+    assert (found.ends_interval[0] < found.ends).all() and (found.ends < found.ends_interval[1]).all()
+    assert "Blur" in repr(found) and f"{found.answers} are in one document" in repr(found)
+
+
+def test_shares_of_wrong_answers_by_hand():
+    counts = np.eye(6) * 5
+    counts[2, 0], counts[3, 5], counts[2, 5], counts[1, 0], counts[3, 2] = 1, 2, 4, 8, 16
+    rest = dict.fromkeys(("sets", "unknown", "blur", "blur_interval", "pulls"), 0)
+    rest |= dict.fromkeys(("pull_interval", "ends_interval", "log_likelihood", "deviance"), 0)
+    found = reading.Reading(counts, **rest)
+    assert found.wrong == 31 and found.near == 24 / 31 and found.from_end == 3 / 31
 
 
 def test_slopes_vanish_at_the_fit():
@@ -49,8 +59,8 @@ def test_no_blur_where_the_place_asked_for_means_nothing():
     [
         (draw(PULLS, 1, 9), "10 sets"),
         (np.zeros((20, 2), int), "three documents"),
-        (np.full((20, 4), -1), "received 0, of which 0 right"),
-        (np.tile(np.arange(4), (20, 1)), "some of them wrong"),
+        (np.full((20, 4), -1), "received 0, of which 0 wrong"),
+        (np.tile(np.arange(4), (20, 1)), "10 of them wrong, received 80, of which 0 wrong"),
     ],
 )
 def test_what_a_law_needs(source, words):
