@@ -55,7 +55,6 @@ LONG_FUNCTIONS = {
 """Functions that are longer, and why."""
 GOLF = {
     "posbias/explain/measure.py",
-    "posbias/lookup/contexts.py",
     "posbias/lookup/file.py",
     "posbias/lookup/run.py",
     "posbias/measure/check.py",

@@ -20,7 +20,7 @@ from posbias.prompts import Ask
 ROW = "a row of documents, question and answer"
 SYLLABLES = ("qua mor tel bri van hol sed gar lin ost pel rud fen wex jar kol", "da ve ri no lu ma te so",
              "ck dde lth mson ntry rvik ster ttle nge bury den gard worth nell by stow")  # fmt: skip
-NAMES = ["".join(parts) for parts in product(*(part.split() for part in SYLLABLES))]
+NAMES = ["".join(parts) for parts in product(*map(str.split, SYLLABLES))]
 """Invented ones, 2,048 of three syllables each."""
 WORDS = (
     "apple river stone cloud garden window paper silver market forest bridge candle hammer island jacket kettle ladder "
@@ -120,23 +120,31 @@ def read_row(where: str, row: Any) -> Ask:
         if (other := seen.setdefault(" ".join(text.split()), k)) != k:
             raise errors.invalid(f"{where}: documents: {k}", "another text than the others", f"that of {other}")
     gold, answer = row.get("gold"), str(row["answer"])
-    if gold is None or gold != gold or gold == "":
+    if gold is None or gold == "" or gold != gold:  # NaN, of a table's empty cell
         having = [k for k, text in enumerate(documents) if holds(text, answer)]
         if len(having) != 1:
             received = "it in none" if not having else f"it in {', '.join(map(str, having))}"
             expected = f"the answer {answer[:40]!r} in one document, or the index of that which answers"
             raise errors.invalid(f"{where}: gold", expected, received)
         gold = having[0]
-    try:
-        index = int(gold)
-        if isinstance(gold, bool) or index != float(gold) or not 0 <= index < len(documents):
-            raise ValueError
-    except (TypeError, ValueError):
+    index = _index(gold)
+    if index is None or not 0 <= index < len(documents):
         expected = f"the index of one document, 0 to {len(documents) - 1}"
-        raise errors.invalid(f"{where}: gold", expected, repr(gold)[:60]) from None
+        raise errors.invalid(f"{where}: gold", expected, repr(gold)[:60])
     begin = row["begin"].strip() if isinstance(row.get("begin"), str) else ""
     ordered = [documents[index], *(text for k, text in enumerate(documents) if k != index)]
     return Ask(tuple(text.strip() for text in ordered), str(row["question"]).strip(), answer.strip(), begin)
+
+
+def _index(gold: Any) -> int | None:
+    """Return a whole number that is given as a number or in a text, None for anything else."""
+    if isinstance(gold, bool):
+        return None
+    try:
+        index = int(gold)
+        return index if index == float(gold) else None
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def row_contexts(rows: Sequence[Ask]) -> list[Context]:
@@ -145,18 +153,25 @@ def row_contexts(rows: Sequence[Ask]) -> list[Context]:
     Documents of another question are those of the next row in which the answer does not stand; without such a row for
     each, that arm is left out.
     """
+    strange = [_of_another_question(rows, k) for k in range(len(rows))]
     found = []
-    for k, row in enumerate(rows):
+    for row, others in zip(rows, strange, strict=True):
         own = row.documents[1:]
         asks = {"competing": move_first(row, own)}
-        others = (rows[(k + step) % len(rows)].documents[1:] for step in range(1, len(rows)))
-        strange = next((x for x in others if not any(holds(text, row.answer) for text in x)), None)
-        if strange is not None:
-            asks["not_competing"] = move_first(row, strange)
+        if others is not None and None not in strange:
+            asks["not_competing"] = move_first(row, others)
         asks["closed_book"] = (replace(row, documents=()),) * len(row.documents)
         found.append(Context(asks, any(holds(text, row.answer) for text in own)))
-    common = set.intersection(*(set(context.asks) for context in found))
-    return [Context({arm: x for arm, x in c.asks.items() if arm in common}, c.twice) for c in found]
+    return found
+
+
+def _of_another_question(rows: Sequence[Ask], k: int) -> tuple[str, ...] | None:
+    """Return the documents beside the one that answers of the next row in which row k's answer does not stand."""
+    for step in range(1, len(rows)):
+        documents = rows[(k + step) % len(rows)].documents[1:]
+        if not any(holds(text, rows[k].answer) for text in documents):
+            return documents
+    return None
 
 
 def make_contexts(task: Task, count: int, seed: int) -> list[Context]:
@@ -181,10 +196,9 @@ def make_contexts(task: Task, count: int, seed: int) -> list[Context]:
             "year": [str(x) for x in rng.choice(np.arange(1400, 2000), places, replace=False)],
             "name": [name.title() for name in names[places : 2 * places]],
         }
-        made = {
-            arm: [_fact(rng, KINDS[kind], names[k].title(), values, k) for k, kind in enumerate(chosen)]
-            for arm, chosen in drawn.items()
-        }
+        made = {}
+        for arm, chosen in drawn.items():
+            made[arm] = [_fact(rng, KINDS[kind], names[k].title(), values, k) for k, kind in enumerate(chosen)]
         found.append(_in_turn(made))
     return found
 
@@ -204,7 +218,7 @@ def _pair(key: str, value: str) -> Ask:
 
 
 def _fact(rng: np.random.Generator, kind: tuple[str, str], name: str, values: Mapping[str, list[str]], k: int) -> Ask:
-    begin, (before, after) = kind[0].format(name), rng.choice(NEUTRAL, 2, replace=False)
-    answer = values[kind[1]][k]
+    begin, answer = kind[0].format(name), values[kind[1]][k]
+    before, after = rng.choice(NEUTRAL, 2, replace=False)
     question = f"How does this sentence go on? {begin} …"
     return Ask((f"{before} {begin} {answer}. {after}",), question, answer, begin)

@@ -192,6 +192,7 @@ BAD_ROWS = {
     "two golds": (row(0, answer=WORDS[40]), "gold: expected the answer 'gon' in one document, or the index"),
     "list of golds": (row(0, gold=[0, 1]), "gold: expected the index of one document, 0 to 3, received [0, 1]"),
     "gold beyond": (row(0, gold=4), "gold: expected the index of one document, 0 to 3, received 4"),
+    "no end": (row(0, gold=float("inf")), "gold: expected the index of one document, 0 to 3, received inf"),
     "a truth": (row(0, gold=True), "gold: expected the index of one document, 0 to 3, received True"),
     "other number": (row(0, places=3), "row 2: expected 4 documents, as many as in the first row, received 3"),
     "unknown": (row(0, gold=1, answer="zzz"), "answer: expected tokens that the model has"),
