@@ -1,4 +1,5 @@
 import json
+from subprocess import CompletedProcess
 
 import pytest
 from conftest import ROOT, chapter_source
@@ -79,15 +80,29 @@ def test_book_reports_failures_and_exits_1(bookkit, monkeypatch, tmp_path):
     assert not (tmp_path / "project" / "notebooks" / "bad.ipynb").exists()
 
 
-def test_a_warning_fails_the_build(make_book):
+def test_a_warning_fails_the_build(make_book, monkeypatch):
     root = make_book()
     (root / "_config.yml").write_text("title: T\nauthor: A\nlogo: ''\nonly_build_toc_files: true\n")
     (root / "index.md").write_text("# Index\n")
     (root / "book" / "notation.md").write_text("# Notation\n\n{doc}`nowhere`\n")
     with pytest.raises(site.BuildFailed, match="nowhere"):
         site.build(root)
-    (root / "book" / "notation.md").write_text("# Notation\n\n{doc}`/index`\n")
-    assert site.build(root).read_text()
+    monkeypatch.setattr(site.subprocess, "run", lambda *words, **how: CompletedProcess(words, 0, "", ""))
+    with pytest.raises(site.BuildFailed, match="the book was not built"):
+        site.build(root)
+
+
+def test_a_build_gives_its_first_page(make_book, monkeypatch):
+    root = make_book()
+
+    def built(command, cwd, **how):
+        assert {"build", "-W", "-n", "--all"} <= {*command} and cwd == root
+        (root / "_build" / "html").mkdir(parents=True)
+        (root / "_build" / "html" / "index.html").write_text("first")
+        return CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(site.subprocess, "run", built)
+    assert site.build(root).read_text() == "first"
 
 
 def test_outside_a_book_its_checkout_is_meant(tmp_path, monkeypatch):

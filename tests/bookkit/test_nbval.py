@@ -11,26 +11,28 @@ from conftest import ROOT, chapter_source
 from bookkit import runner
 
 IMPORTS = "from bookkit.records import glue, record\nfrom bookkit.power import PowerCheck"
-RECORDS = (
-    "power = [PowerCheck('reversed', 3, 4)]\n"
-    "record('RA-P4.2', True, f'gain {1 / 3:.6f}', fails_if='it falls', power=power)"
-)
+POWER = "power = [PowerCheck('reversed', 3, 4)]\n"
+GAIN = POWER + "record('RA-P4.2', True, f'gain {1 / 3:.6f}', fails_if='it falls', power=power)"
+LOSS = POWER + "record('RA-P4.3', True, f'loss {2 / 3:.6f}', fails_if='it falls', power=power)"
 
 
 def test_a_record_that_is_wrong_by_a_thousandth_fails_and_noise_passes(make_book):
-    root = make_book(right=chapter_source("Right", IMPORTS, RECORDS, "glue(gain=1 / 3)"))
-    runner.run_chapter(root, "right")
-    right = root / "notebooks" / "right.ipynb"
-    committed = right.read_text()
-    right.unlink()
+    root = make_book(both=chapter_source("Both", IMPORTS, GAIN, "glue(gain=1 / 3)", LOSS, "glue(loss=2 / 3)"))
+    assert runner.run_chapter(root, "both").status == "written"
+    notebook = root / "notebooks" / "both.ipynb"
+    text = notebook.read_text()
+    for name, own, committed in (("gain", "0.333333", "0.333334"), ("loss", "0.666667", "0.667333")):
+        for wrapped in ("{} {}", '"{1}"'):  # as recorded, and as glued
+            assert wrapped.format(name, own) in text
+            text = text.replace(wrapped.format(name, own), wrapped.format(name, committed))
+    notebook.write_text(text)
     shutil.copy(ROOT / "notebooks" / "conftest.py", root / "notebooks")
-    for name, number in (("noise", "0.333334"), ("wrong", "0.333667")):
-        changed = committed.replace("gain 0.333333", f"gain {number}").replace('"0.333333"', f'"{number}"')
-        (root / "notebooks" / f"{name}.ipynb").write_text(changed)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "nbval.plugin", "--nbval", "."]
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(command, cwd=root / "notebooks", env=environment, capture_output=True, text=True, check=False)
-    failed = re.findall(r"FAILED (\S+::Cell \d)", done.stdout)
-    assert failed == ["wrong.ipynb::Cell 1", "wrong.ipynb::Cell 2"], done.stdout + done.stderr
-    assert "gain 0.333667, received" in done.stdout
-    assert "glued gain: expected 0.333667, received 0.333333" in done.stdout
+    said = done.stdout
+    assert re.findall(r"FAILED (\S+::Cell \d)", said) == ["both.ipynb::Cell 3", "both.ipynb::Cell 4"], (
+        said + done.stderr
+    )
+    assert "loss 0.667333, received" in said
+    assert "glued loss: expected 0.667333, received 0.666667" in said
