@@ -124,9 +124,9 @@ def read_attention(results: xr.Dataset) -> Attended:
     if name is None:
         n = results.attrs["length"]
         raise errors.invalid("measurement", f"--quantities with kernels and --kernel-size {n} or more", "no kernels")
-    if "added_bias" in results.attrs:
-        received = f"one with {str(results.attrs['added_bias'])[:60]}"
-        raise errors.invalid("measurement", "one of the model as it is, without a bias that is added", received)
+    if "condition" in results.attrs:
+        received = f"one under {str(results.attrs['condition'])[:60]}"
+        raise errors.invalid("measurement", "one of the model as it is", received)
     if "sinks" in results:
         raise errors.invalid("measurement", "attention whose rows sum to one", "one with sinks, which take a share")
     A = results[name].values.astype(np.float64)

@@ -343,7 +343,7 @@ def law(results: xr.Dataset) -> dict[str, Any]:
             "steps": np.pad(made["steps"], ((0, 0), (1, 0), (1, 0))),
         }
     kernels: Any = position_kernels(results)
-    if isinstance(kernels, np.ndarray) and {"position_bias", "added_bias"} & set(results.attrs):
+    if isinstance(kernels, np.ndarray) and any(described_biases(results, x) for x in ("position_bias", "condition")):
         kernels = np.stack([_heads(results, t, none[t]) for t in range(T)])
     elif isinstance(kernels, np.ndarray):  # windows, and heads of one kernel
         made["gains"] = np.linalg.norm(made["gains"], axis=1)
@@ -405,7 +405,7 @@ def _kernels(results: xr.Dataset, diagonal: np.ndarray) -> Kernels:
     """Return kernels of positions, and of what content a token itself has more than the others."""
     biases, layers = described_biases(results), layer_masks(results)
     T, H = diagonal.shape
-    if "added_bias" not in results.attrs:
+    if described_biases(results, "condition") is None:
         if biases is not None and not results["window"].values.any():
             return biased_kernels(T, biases, diagonal=diagonal)
         if biases is None and len(set(layers)) == 1:
@@ -418,7 +418,7 @@ def _kernels(results: xr.Dataset, diagonal: np.ndarray) -> Kernels:
 def _heads(results: xr.Dataset, t: int, diagonal: np.ndarray, *, sinks: bool = False) -> Float[np.ndarray, "H n n"]:
     """Return the kernels of a layer's heads, dense; less what sinks take, if that is asked for."""
     biases, mask = described_biases(results), layer_masks(results)[t]
-    added, n = described_biases(results, "added_bias"), _length(results)
+    added, n = described_biases(results, "condition"), _length(results)
     if biases is None:
         logits = [position_logits(n, m) for m in results["slopes"].values[t].astype(np.float64)]
     else:

@@ -155,6 +155,15 @@ class Opening:
     )
 
 
+def one_condition(given: Any) -> Any:
+    """Return the condition of a list of one, as a command gives it: a file is of one."""
+    if not isinstance(given, list | tuple):
+        return given
+    if len(given) != 1:
+        raise errors.invalid("condition", "one, for a measurement is of one", len(given))
+    return given[0]
+
+
 @checked
 @dataclass(frozen=True)
 class Settings:
@@ -207,6 +216,10 @@ class Settings:
     attention: Literal["eager", "sdpa"] | None = setting(
         "eager", "eager, or sdpa, torch's fused kernel; fused where the family has it unless given.", kept=True,
         doors="explain", kind=str,
+    )  # fmt: skip
+    condition: Annotated[str | None, BeforeValidator(one_condition)] = setting(
+        None, "Change the model, as bias:b.yaml; posbias lookup --condition list says what there is.",
+        kept=True, kind=list[str],
     )  # fmt: skip
     tokens: Flag = setting(True, "Keep the prompts' token ids in the file.")
 

@@ -6,24 +6,21 @@ any other, whatever it is that is made small.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from math import comb
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
-from posbias import errors
+from posbias.conditions.each.sharper import sharper
 from posbias.design import KINDS, Attended, Choice, Description, choose_bias, in_one_number, rounded
 from posbias.measure.instrument import Instrument
 from posbias.models.biases import added_biases
-from posbias.models.families import Family, family_of
-from posbias.models.hooks import After, hooked
 from posbias.rollout.position_bias import AlibiBias, FlatBias, LogBias, NoBias, describe, position_bias
 from studies.interventions import read_layers
 
@@ -41,41 +38,8 @@ CURVE, CONTROL_POINTS = (-4.0, 2.0), 4
 """Range of the control points of the temperatures' curve over depth, logarithms to base 2, and how many there are."""
 LENGTH = 256
 """Tokens of a prompt, at most, in which attention is read for proposals."""
-QUERIES = ("q_norm", "q_layernorm", "q_b_proj", "q_proj")
-"""Names, in an attention module, of what gives queries last before a rotation; a fused projection where none is."""
 
 Setting = tuple[float, ...]
-
-
-@contextmanager
-def divided_logits(model: nn.Module, temperatures: float | Sequence[float] | np.ndarray) -> Iterator[None]:
-    """Divide the content logits of a model's layers by temperatures until the block ends, however it ends.
-
-    A layer's queries are divided after their projection (and norm, where there is one), so that logits before a soft
-    cap and before any bias are. A temperature of 1 changes no bit.
-    """
-    family = family_of(model.config)
-    attentions = [family.attention_of(layer) for layer in family.layers(model)]
-    each = np.broadcast_to(temperatures, (len(attentions),)).tolist()
-    with hooked(
-        after=[_divided(family, attention, x) for attention, x in zip(attentions, each, strict=True) if x != 1]
-    ):
-        yield
-
-
-def _divided(family: Family, attention: nn.Module, temperature: float) -> tuple[nn.Module, After]:
-    """Return the module that makes queries, with a hook that divides them."""
-    if hasattr(attention, "qk_norm"):  # Llama 4's, which is one for queries and keys
-        raise errors.invalid("model", "queries that can be divided", "queries that are normed after their rotation")
-    path = next((name for name in QUERIES if getattr(attention, name, None) is not None), family.projections[0])
-
-    def divide(module: nn.Module, args: Any, output: Tensor) -> Tensor:
-        if family.groups is None:
-            return output / temperature
-        is_query = torch.from_numpy(family.columns(attention, 0, output.shape[-1]) == "q").to(output.device)
-        return torch.where(is_query, output / temperature, output)
-
-    return attention.get_submodule(path), divide
 
 
 @dataclass(frozen=True)
@@ -121,7 +85,7 @@ class Additions:
     def context(self, name: str, setting: Setting) -> AbstractContextManager[None]:
         """Return the context in which a setting acts; another name than the three is the model as it is."""
         if name in ("temperatures", "temperature"):
-            return divided_logits(self.instrument.model, self.temperatures(name, setting))
+            return sharper(self.instrument.model, 1 / self.temperatures(name, setting))
         return added_biases(self.instrument.model, self.bias(name, setting))
 
     def tried(self, name: str, evaluations: int, attempt: Callable[[Setting], Attempt]) -> list[Attempt]:

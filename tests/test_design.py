@@ -1,6 +1,7 @@
 """Biases in closed form, and one chosen from a measurement: what it predicts against what the model then does."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,9 +10,10 @@ from conftest import command
 from measuring import save, write_documents
 
 from posbias import design
+from posbias.conditions.each.bias import read_bias
+from posbias.conditions.each.sharper import sharper
 from posbias.configuration import read_config
 from posbias.design import closed_forms
-from posbias.measure.biases import read_bias
 from posbias.measure.corpus import Corpus
 from posbias.measure.results import read_results, write_results
 from posbias.measure.run import measure
@@ -23,7 +25,6 @@ from posbias.rollout.influence import influence_profile
 from posbias.rollout.position_bias import AlibiBias, FlatBias, LogBias, layered_biases
 from posbias.rollout.structured import biased_kernels
 from posbias.settings import Settings
-from studies.additions import divided_logits
 from studies.summaries import summarise
 
 N = 24
@@ -48,9 +49,12 @@ def studies(tmp_path_factory):
 def test_without_content_the_prediction_is_what_the_model_does(studies, name, description):
     """Attention is then position alone: with the model's λ of the second measurement nothing is neglected."""
     study = studies[name]
-    with divided_logits(study.instrument.model, 1e9):
+    with sharper(study.instrument.model, 1e-9):
         how = study.settings, study.prompts
-        plain, found = measure(*how), measure(*how, bias=description)
+        plain, found = (
+            measure(*how),
+            measure(replace(study.settings, condition=f"bias:{json.dumps(description)}"), study.prompts),
+        )
     model = design.read_attention(plain)
     same = design.Attended(model.kernels, found.lambda_frobenius.values, 4)
     biases = layered_biases(description, 3, 4)
@@ -142,7 +146,7 @@ def test_measurements_that_do_not_serve_are_refused(studies, file, tmp_path, cap
     results = read_results(file)
     for other, said in (
         (results.drop_vars(["attention", "attention_heads"]), "measurement: expected --quantities with kernels"),
-        (results.assign_attrs(added_bias=json.dumps(LOG)), "measurement: expected one of the model as it is"),
+        (results.assign_attrs(condition=f"bias:{json.dumps(LOG)}"), "measurement: expected one of the model as it is"),
     ):
         write_results(tmp_path / "other.nc", other)
         assert command("design", "--measured", tmp_path / "other.nc", "-o", tmp_path / "b.yaml") == 2

@@ -12,7 +12,6 @@ from posbias.cli.options import MODEL, Replace, group, kept_until_done, with_opt
 from posbias.files import check_output, check_partial
 from posbias.lookup.contexts import read_rows
 from posbias.lookup.tasks import Task
-from posbias.measure.biases import HELP, read_bias
 from posbias.measure.corpus import Corpus
 from posbias.settings import REPORTED, UNLESS_GIVEN, Opening, Settings
 
@@ -29,7 +28,6 @@ def register(app: typer.Typer) -> None:
 def measure(
     model: MODEL,
     output: Annotated[Path, typer.Option("--output", "-o", help="netCDF file to write (.nc).")],
-    bias: Annotated[str, typer.Option(help=HELP)] = "none",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what it would take in memory, disk and time, from one prompt.")
     ] = False,
@@ -47,7 +45,6 @@ def measure(
 
     check_model(model)
     settings = choose_settings(None, measuring)
-    added = read_bias(bias)
     check_output(output, overwrite=overwrite)
     partial = check_partial(output, resume=resume)
     settings = replace(settings, source=open(model, **opening).source)
@@ -58,7 +55,7 @@ def measure(
     if dry_run:
         return _show_estimate(settings)
     with kept_until_done(partial):
-        results = run.measure(settings, partial=partial, progress=True, bias=added)
+        results = run.measure(settings, partial=partial, progress=True)
         if processes.rank() == 0:
             write_results(output, results)
             asked = str(results.attrs["quantities"]).split(",")

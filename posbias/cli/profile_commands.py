@@ -96,8 +96,8 @@ def design(
         Path | None,
         typer.Option(
             help="In place of all that: a measurement of a finished model (.nc), with kernels. What is written is a "
-            "bias to add to it (posbias measure --bias), such that the rollout of its measured attention is even: the "
-            "best of one exponent or one slope for all heads, and one for each layer."
+            "bias to add to it (posbias measure --condition bias:FILE), such that the rollout of its measured "
+            "attention is even: the best of one exponent or one slope for all heads, and one for each layer."
         ),
     ] = None,
     overwrite: Replace = False,
@@ -150,7 +150,9 @@ def _of_finished(measured: Path, output: Path) -> tuple[list[str], str]:
     report = [f"{results.attrs['model']}: {shape}; kind {found.kind}"]
     for name, choice in (("rollout as measured", before), ("expected with the bias", found)):
         report.append(f"{name}: W1 to uniform {choice.value:.4f}")
-    return [*report, f"try it: posbias measure --bias {output}"], yaml_text({"position_bias": found.description})
+    return [*report, f"try it: posbias measure MODEL --condition bias:{output}"], yaml_text(
+        {"position_bias": found.description}
+    )
 
 
 def _mixing(text: str, depth: int) -> np.ndarray:

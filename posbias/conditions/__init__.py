@@ -38,15 +38,19 @@ class ChangedRun:
     """Change nothing; a kind of it changes what it says, and says what it needs and costs."""
 
     changes: ClassVar[str] = "prompt"
-    """``model``, ``prompt`` or ``asking``."""
+    """``model``; ``reading`` (the model, for each prompt in its own way); ``prompt``; or ``asking``."""
     needs: ClassVar[str]
     cost: ClassVar[str]
 
     def check(self, config: Any) -> None:
         """Raise ValueError for a model, with this configuration, that cannot be changed so."""
 
-    def changed(self, model: Any, prompt: Prompt) -> AbstractContextManager[None]:
-        """Change a model while it reads a prompt."""
+    def resolved(self, text: str, config: Any) -> str:
+        """Return the condition as files name it: its text, with what a file that it names says."""
+        return text
+
+    def changed(self, model: Any, prompt: Prompt | None) -> AbstractContextManager[None]:
+        """Change a model while it reads a prompt, or while it is measured on tokens without parts."""
         return nullcontext()
 
     def rewrite(self, ask: Ask) -> Ask:

@@ -38,13 +38,10 @@ def check_conditions(
     settings: Settings, task: Task, contexts: Sequence[Context], conditions: Mapping[str, ChangedRun]
 ) -> None:
     """Raise ValueError for what the model, its context or the task cannot have; no weights are read."""
-    if conditions and task.bias is not None:
-        raise errors.invalid("conditions", "bias:… among them, in place of bias beside them", "both")
     config, write = settings.source.config(), writer(settings, task)
     for name, condition in conditions.items():
         if task.name != "documents" and condition.changes != "model":
             raise errors.invalid("condition", "one that changes the model, for the task kv", name)
-        condition.check(config)
         for k, context in enumerate(contexts, 1):
             prompt = write(condition.rewrite(context.asks["competing"][0]))
             try:
@@ -65,7 +62,7 @@ def ask_under(
     """Return the scores of all prompts under a condition; those that come out the same are asked once."""
     write = writer(settings, task)
     asks = [ask for arm in arms for context in contexts for ask in context.asks[arm]]
-    trial = [] if condition.changes == "model" else [write(condition.rewrite(ask)) for ask in asks[:2]]
+    trial = [] if condition.changes in ("model", "reading") else [write(condition.rewrite(ask)) for ask in asks[:2]]
     engine = LocalEngine(model, settings.source.load_tokenizer(), trial, changed=condition.changed)
     known: dict[Prompt, tuple[float, bool]] = {}
     chosen: dict[Ask, Ask] = {}

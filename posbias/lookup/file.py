@@ -23,7 +23,7 @@ from posbias.lookup.tasks import ARMS, LAYOUT, NOUNS, SCHEMA, SCORES, TASKS
 
 READ = ("prompt", "answer", "twice", *SCORES)
 """Variables of every file."""
-ATTRIBUTES = ("model", "revision", "task", "dataset", "rows", "form", "tokens", "change")
+ATTRIBUTES = ("model", "revision", "task", "dataset", "rows", "form", "tokens")
 """Provenance that is read; the file has more."""
 MOST_KNOWN = 0.2
 """Share of answers that are right without documents from which on a lookup says so."""
@@ -171,6 +171,10 @@ def load_lookup(path: str | PathLike[str]) -> Found:
         raise errors.invalid(str(path), "a complete lookup", f"none of {', '.join(missing)}")
     if (task := str(results.attrs["task"])) not in TASKS:
         raise errors.invalid(f"{path}: task", f"one of {', '.join(TASKS)}", task)
+    if (change := str(results.attrs.get("change", "none"))) != "none":
+        raise errors.invalid(
+            str(path), "a lookup of the model as it is", f"one with {change[:60]}, by an older posbias"
+        )
     for name in SCORES:
         errors.finite_array(f"{path}: {name}", results[name].values, ndim=(3, 4))
     return Found(results)
@@ -185,11 +189,10 @@ def describe(results: xr.Dataset) -> str:
     """Return what was asked: documents, contexts, tokens and the prompts' form."""
     attrs = results.attrs
     made = "rows given" if attrs["rows"] == "given" else attrs["dataset"]
-    changed = "" if attrs["change"] == "none" else f", changed by {attrs['change']:.200}"
     size, noun = results.sizes, NOUNS[str(attrs["task"])]
     return (
         f"{size['place']} {noun}s in a prompt of {attrs['tokens']} tokens ({made}, {attrs['form']}), "
-        f"{size['context']} contexts{changed}"
+        f"{size['context']} contexts"
     )
 
 

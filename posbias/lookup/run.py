@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +22,6 @@ from posbias.lookup.tasks import LAYOUT, SCHEMA, SCORES, TASKS, Task
 from posbias.measure.corpus import Prompts
 from posbias.measure.progress import progress as told
 from posbias.measure.session import Session
-from posbias.models.biases import added_biases, fitting_biases
 from posbias.models.loading import check_fits
 from posbias.processes import rank, share_out
 from posbias.prompts import Ask, Prompt, use_template, write_prompts
@@ -48,15 +45,15 @@ def look_up(
     conditions: Sequence[str] = (),
     progress: bool = False,
 ) -> xr.Dataset:
-    """Ask a model for what stands at each place of its prompts, with a bias added if asked for.
+    """Ask a model for what stands at each place of its prompts.
 
     Under each condition the same is asked again. What can be seen without the weights is refused before they are
     loaded.
     """
     progress = progress and rank() == 0
     under = read_conditions(conditions)
-    if (bias := task.added) is not None:
-        fitting_biases(settings.source.config(), bias)  # raises
+    for condition in under.values():
+        condition.check(settings.source.config())
     with told(1, "step", "writing prompts", shown=progress) as bar:
         contexts, placed = place_prompts(settings, task, rows)
         check_conditions(settings, task, contexts, under)
@@ -72,11 +69,10 @@ def look_up(
     with told(1, "model", "loading", shown=progress) as bar:
         model = session.instrument.model
         bar.update()
-    with nullcontext() if bias is None else added_biases(model, biases=bias):
-        scores = score_prompts(model, placed, first[:2], shared=bias is None, progress=progress)
-        engine = LocalEngine(model, settings.source.load_tokenizer(), first[:2] if bias is None else ())
-        asks = [context.asks["competing"] for context in contexts]
-        source = find_sources(engine, asks, placed["competing"], scores["correct"][list(placed).index("competing")])
+    scores = score_prompts(model, placed, first[:2], progress=progress)
+    engine = LocalEngine(model, settings.source.load_tokenizer(), first[:2])
+    asks = [context.asks["competing"] for context in contexts]
+    source = find_sources(engine, asks, placed["competing"], scores["correct"][list(placed).index("competing")])
     results = assemble(contexts, texts | scores, list(placed), provenance)
     results["source"] = (("context", "place"), source.astype(np.int16), ABOUT)
     if not under:
@@ -99,7 +95,6 @@ def provenance_of(
         "rows": "made up" if made_up else "given",
         "form": "chat template" if use_template(session.tokenizer, task.form) else "plain text",
         "tokens": int(np.mean([len(prompt.ids) for context in placed["competing"] for prompt in context])),
-        "change": "none" if task.added is None else json.dumps(task.added),
         "prompts_sha256": hashlib.sha256(every.encode()).hexdigest(),
     }
 
@@ -134,12 +129,11 @@ def place_prompts(settings: Settings, task: Task, rows: Sequence[Ask] | None) ->
 
 
 def score_prompts(
-    model: nn.Module, placed: Placed, trial: Sequence[Prompt], *, shared: bool, progress: bool
+    model: nn.Module, placed: Placed, trial: Sequence[Prompt], *, progress: bool
 ) -> dict[str, np.ndarray]:
     """Return scores by name, each by arm, context and place; raise ValueError for a NaN or Inf.
 
-    What two prompts of a context have in common is read once, unless something is added to attention, which counts
-    places from the beginning. Processes share the contexts.
+    What two prompts of a context have in common is read once. Processes share the contexts.
     """
     rows: dict[Prompt, int] = {}
     own: list[list[Prompt]] = []  # of each context the prompts that are in none before it
@@ -150,7 +144,7 @@ def score_prompts(
     scores = torch.zeros(len(rows), 2, dtype=torch.float64)
     team = share_out(len(own))
     with told(1, "reader", "trying", shown=progress) as bar:
-        reader = open_reader(model, [(prompt.ids, prompt.answer_ids) for prompt in trial], shared)
+        reader = open_reader(model, [(prompt.ids, prompt.answer_ids) for prompt in trial])
         bar.update()
     with told(sum(map(len, team.share(own))), "prompts", "asking", shown=progress) as bar:
         for prompts in team.share(own):

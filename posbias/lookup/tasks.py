@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from posbias import errors
-from posbias.measure.biases import HELP, read_bias
 from posbias.settings import setting
 
 TASKS = {"documents": "questions about documents", "kv": "key-value lookup"}
@@ -59,8 +58,6 @@ class Task:
         None, "template (the tokenizer's chat template) or plain (text); template where there is one unless given."
     )
 
-    bias: Any = setting(None, HELP, kind=str)
-
     def __post_init__(self) -> None:
         """Check the numbers and names."""
         if self.name not in TASKS:
@@ -71,11 +68,6 @@ class Task:
             raise errors.invalid("form", "template or plain", self.form)
         if unknown := [name for name in (self.arms or "").split(",") if name and name not in self.known]:
             raise errors.invalid("arms", f"some of {', '.join(self.known)}", ", ".join(unknown))
-
-    @property
-    def added(self) -> Any:
-        """The bias that is added to the model's logits, None for none; given as a description, or as ``--bias`` is."""
-        return read_bias(self.bias) if isinstance(self.bias, str) else self.bias
 
     @property
     def known(self) -> tuple[str, ...]:

@@ -47,7 +47,6 @@ class Model:
         dataset: str | PathLike[str] | None = None,
         *,
         texts: Any = None,
-        bias: Any = None,
         progress: bool | None = None,
         **settings: Any,
     ) -> Measurement:
@@ -67,21 +66,18 @@ class Model:
             are lists of messages with a role and a content, for the tokenizer's chat template, up to where an answer
             begins, or up to the end of an answer that comes last. Of each its last tokens are the prompt, with
             ``rule="first"`` its first.
-        bias
-            A position bias to add to the model's logits while it is measured: one for all heads such as
-            ``{"kind": "log", "alpha": 1.4}``, a list for heads, or a list of lists for layers.
         progress
             Whether to show how far it is; on a terminal unless given, so that a notebook asks for it.
         settings
             Any other setting by the name that it has as an option of ``posbias measure``: ``batch_size``, ``dtype``,
             ``device``, ``device_map``, ``rule``, ``seed`` (of the prompts alone), ``per_document``, ``special_tokens``,
-            ``field``, ``quantities``, ``kernel_size``, ``ladder_prompts``, ``attention``, ``tokens``.
+            ``field``, ``quantities``, ``kernel_size``, ``ladder_prompts``, ``attention``, ``condition``, ``tokens``.
         """
         from posbias.measure.run import measure
 
         asked = {"prompts": prompts, "length": length, "dataset": dataset, "texts": texts}
         with self._running(asked | settings, progress) as (chosen, shown):
-            return Measurement(measure(chosen, progress=shown, bias=bias))
+            return Measurement(measure(chosen, progress=shown))
 
     def explain(
         self,
@@ -139,7 +135,6 @@ class Model:
         places: int | None = None,
         arms: str | None = None,
         form: str | None = None,
-        bias: Any = None,
         conditions: Sequence[str] = (),
         progress: bool | None = None,
         **settings: Any,
@@ -165,8 +160,6 @@ class Model:
             (no documents), with commas between; all unless given.
         form
             ``template``, the tokenizer's chat template, or ``plain``; the first where there is one unless given.
-        bias
-            As in :meth:`measure`.
         conditions
             Under each the same is asked again and compared: ``["parallel-windows", "order:reversed"]``;
             ``posbias.conditions.describe()`` says what there is.
@@ -179,8 +172,7 @@ class Model:
         from posbias.lookup.run import look_up
 
         own: dict[str, Any] = {"prompts": prompts, "places": places, "arms": arms, "form": form}
-        own |= {"bias": bias, **settings}
-        with self._looking_up(task, rows, progress, **own) as (asked, shown):
+        with self._looking_up(task, rows, progress, **own, **settings) as (asked, shown):
             return Found(look_up(*asked, conditions=conditions, progress=shown))
 
     def preview_lookup(self, task: str = "documents", rows: Any = None, **asked: Any) -> str:

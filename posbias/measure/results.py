@@ -105,6 +105,8 @@ def write_results(path: Path, results: xr.Dataset) -> None:
 def read_results(path: Path | str) -> xr.Dataset:
     """Read a measurement into memory."""
     results = load_layout(Path(path), "posbias_schema", SCHEMA, "a measurement")
+    if "added_bias" in results.attrs:  # as it was called
+        results.attrs["condition"] = f"bias:{results.attrs.pop('added_bias')}"
     wanted = [*LEAST]
     if "mixing" in str(results.attrs.get("quantities", "mixing")):
         wanted += [name for name in MIXING if name != "slopes" or "no_attention" not in results.attrs]
@@ -129,19 +131,21 @@ def check_sizes(path: Path, results: xr.Dataset) -> None:
     if not np.isfinite(results.get("slopes", 0.0)).all():
         raise errors.invalid(f"{path}: slopes", "finite numbers", "a NaN or Inf")
     try:
-        described_biases(results, "added_bias")
+        described_biases(results, "condition")
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
 
 def described_biases(results: xr.Dataset, name: str = "position_bias") -> Biases | None:
-    """Return position biases that a measured model was given (a study's network), or that were added; None if none."""
-    text = results.attrs.get(name)
-    if text is None:
+    """Return position biases that a model was given (a study's network), or by a ``condition``; None if none."""
+    text = str(results.attrs.get(name, ""))
+    if name == "condition":
+        text = text.removeprefix("bias:") if text.startswith("bias:") else ""
+    if not text:
         return None
     try:
-        description = json.loads(str(text))
+        description = json.loads(text)
     except (ValueError, RecursionError):
-        raise errors.invalid(name, "a description in JSON", str(text)[:60]) from None
+        raise errors.invalid(name, "a description in JSON", text[:60]) from None
     sizes = results["slopes"].sizes if "slopes" in results else results.sizes
     return layered_biases(description, sizes["layer"], sizes.get("head"), name)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +27,6 @@ from posbias.measure.progress import progress as told
 from posbias.measure.results import Variables, make_results
 from posbias.measure.session import Session, check_settings
 from posbias.measure.traces import Traces
-from posbias.models.biases import added_biases, description_text, fitting_biases
 from posbias.models.weights import is_out_of_memory, memory_available, out_of_memory
 from posbias.processes import Team, rank, share_out
 from posbias.settings import MATRICES, Settings
@@ -45,23 +43,19 @@ def measure(
     *,
     partial: Path | None = None,
     progress: bool = False,
-    bias: Any = None,
 ) -> xr.Dataset:
     """Measure a model on prompts and return everything that was measured, with where it comes from.
 
     Prompts are cut as the settings say unless they are given. ``partial`` is a file of partial sums: a run goes on from
-    there if it is there, and whoever keeps the result removes it. ``bias`` describes a position bias that is added to
-    the model's logits while it is measured; slopes and other positional numbers of the result are the model's own.
+    there if it is there, and whoever keeps the result removes it. Under a condition, slopes and other positional
+    numbers of the result are the model's own.
     """
     check_settings(settings)
     progress = progress and rank() == 0
-    added = None if bias is None else fitting_biases(settings.source.config(), bias)
     with told(settings.prompts, "prompts", "cutting", shown=progress) as bar:
         session = Session(settings, prompts)
         bar.update(len(session.ids))
     provenance = session.provenance()
-    if added is not None:
-        provenance["added_bias"] = description_text(added)
     team = share_out(math.ceil(len(session.ids) / settings.batch_size))
     sharing = {} if team.size == 1 else {"process": f"{team.rank} of {team.size}"}
     kept = Partial(partial, {name: str(x) for name, x in provenance.items()} | sharing)
@@ -76,7 +70,7 @@ def measure(
             provenance["no_attention"] = why
         elif session.family is not None:
             positions = read_positions(instrument, settings.length)
-        with nullcontext() if added is None else added_biases(instrument.model, added):
+        with session.condition.changed(instrument.model, None):
             arrays, lacking, variables = read_prompts(session, positions, kept, team, progress)
     except (MemoryError, RuntimeError) as error:
         raise out_of_memory() if is_out_of_memory(error) else error from None

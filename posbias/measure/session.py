@@ -13,6 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from posbias import errors
+from posbias.conditions import FIELD, ChangedRun, read_condition
 from posbias.measure.check import check_instrument
 from posbias.measure.corpus import Prompts, make_prompts
 from posbias.measure.instrument import Instrument
@@ -32,6 +33,7 @@ class Session:
         check_settings(settings)
         self.settings, self.source = settings, settings.source
         self.prompts = cut_prompts(settings) if prompts is None else prompts
+        self.condition = condition_of(settings)
 
     @property
     def config(self) -> Any:
@@ -72,7 +74,9 @@ class Session:
             with suppress(ValueError):  # of weights that do not fit
                 check_weights_fit(self.config, wide, self.place)
                 other = Instrument(source.read_model(wide, str(self.place), None, self.attention))
-        return check_instrument(other or self.instrument, self.ids[0])
+        instrument = other or self.instrument
+        with self.condition.changed(instrument.model, None):
+            return check_instrument(instrument, self.ids[0])
 
     @property
     def place(self) -> torch.device:
@@ -123,6 +127,8 @@ class Session:
         if "ladder" not in self.quantities:
             del kept["ladder_prompts"]
         kept = {name: value for name, value in kept.items() if value is not None}
+        if settings.condition is not None:
+            kept["condition"] = self.condition.resolved(settings.condition, config)
         tokenizer = source.find_tokenizer()
         return kept | {
             "model": source.name(),
@@ -153,6 +159,18 @@ def check_settings(settings: Settings) -> None:
     find_device(settings.device)
     check_attention(config, attention_of(settings))
     check_fits(config, settings.source.load_tokenizer(), settings.length)
+    condition_of(settings)
+
+
+def condition_of(settings: Settings) -> ChangedRun:
+    """Return what a measurement changes, nothing unless asked for, or raise ValueError for what it cannot change."""
+    if settings.condition is None:
+        return ChangedRun()
+    name, condition = read_condition(settings.condition)
+    if condition.changes != "model":
+        raise errors.invalid(FIELD, "one that changes the model, for a measurement", name)
+    condition.check(settings.source.config())
+    return condition  # type: ignore[no-any-return]
 
 
 def measurable(config: Any, asked: tuple[str, ...]) -> tuple[str, ...]:

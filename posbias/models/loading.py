@@ -239,7 +239,9 @@ def check_shape(where: str, config: Any) -> None:
     if row_of(config) is None:
         return
     if getattr(config, "position_bias", None) is not None:
-        raise errors.invalid(f"{where}: position_bias", "none; a bias is given beside a model, as --bias", "some")
+        raise errors.invalid(
+            f"{where}: position_bias", "none; a bias is given beside a model, as --condition bias:FILE", "some"
+        )
     if getattr(config, "use_bidirectional_attention", False):
         raise errors.invalid(f"{where}: use_bidirectional_attention", "false, for a causal mask", "true")
     if getattr(config, "slow_but_exact", False) and getattr(config, "pretraining_tp", 1) > 1:

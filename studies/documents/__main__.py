@@ -24,19 +24,17 @@ def part(measure: Any, contexts: int, length: int = 400) -> Part:
     return Part("documents", measure, contexts, length, models=("smollm2",), source=source)
 
 
-def facts(
-    places: int = 8, arms: str = "competing", task: str = "documents", temperature: float = 1.0, **how: Any
-) -> Any:
+def facts(places: int = 8, arms: str = "competing", task: str = "documents", condition: str = "", **how: Any) -> Any:
     """Return what asks for documents at so many places."""
-    return partial(measure_lookup, task=Task(task, places, arms, **how), temperature=temperature)
+    return partial(measure_lookup, task=Task(task, places, arms, **how), condition=condition)
 
 
 PARTS = {
     "facts": part(facts(arms="not_competing,closed_book"), 40),
     "plain": part(facts(form="plain"), 40),
-    "sharper": part(facts(temperature=0.8), 40),
-    "late": part(facts(bias={"kind": "log", "alpha": 0.25}), 40),
-    "early": part(facts(bias={"kind": "log", "alpha": -0.25}), 40),
+    "sharper": part(facts(condition="sharper:1.25"), 40),
+    "late": part(facts(condition='bias:{"kind": "log", "alpha": 0.25}'), 40),
+    "early": part(facts(condition='bias:{"kind": "log", "alpha": -0.25}'), 40),
     "facts-4": part(facts(4), 40, 200),
     "facts-16": part(facts(16), 40, 800),
     "kv": part(facts(task="kv"), 40, 150),

@@ -28,7 +28,6 @@ from posbias.measure.session import Session
 from posbias.models.attention import Reading
 from posbias.prompts import LAYOUT, Ask, Prompt, write_prompt, write_prompts
 from posbias.settings import Settings
-from studies.additions import divided_logits
 from studies.making import go_on
 
 MOST, END = 12, {*".\n,<"}
@@ -60,12 +59,13 @@ def open_session(source: Any) -> Session:
     return Session(Settings(source, Corpus("builtin"), 1, 2, 1, dtype="float32"))
 
 
-def measure_lookup(settings: Settings, task: Task, temperature: float = 1.0) -> xr.Dataset:
-    """Return the scores of a lookup by arm, context and place, without its texts; below 1 attention is sharper."""
+def measure_lookup(settings: Settings, task: Task, condition: str = "") -> xr.Dataset:
+    """Return the scores of a lookup by arm, context and place, without its texts, under a condition if there is one."""
     session = open_session(settings.source)
     asked = replace(settings, dtype="float32", attention=session.settings.attention)  # or weights are read anew
-    with divided_logits(session.instrument.model, temperature):
-        found = look_up(asked, task, progress=True)
+    found = look_up(asked, task, conditions=[condition] if condition else [], progress=True)
+    if condition:
+        found = found.sel(condition=condition, drop=True).assign_attrs(condition=condition)
     return found[["log_probability", "correct"]].astype(np.float32)
 
 

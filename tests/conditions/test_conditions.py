@@ -165,7 +165,7 @@ def test_every_condition_says_what_it_does_needs_and_costs():
         (["sharper:-1"], "condition: factor: expected a number above 0, received -1"),
         (["sharper:x"], "condition: factor: expected a value that can be read"),
         (["sharper:size=2"], "condition: expected arguments among factor, heads, received size=2"),
-        (["bias"], "condition bias: expected a description in JSON, or a .yaml file"),
+        (["bias"], "condition bias: expected a description in JSON, or a file that ends in .yaml"),
         (["adapter:nowhere"], "condition adapter: expected a folder with adapter_config.json, received nowhere"),
         (["one-by-one:by=luck"], "condition one-by-one: by: expected one of likelihood, confident, received luck"),
         (["one-by-one:keep=0"], "condition one-by-one: keep: expected an integer of at least 1, received 0"),

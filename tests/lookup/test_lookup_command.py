@@ -156,18 +156,18 @@ def test_a_dry_run_prints_the_first_prompt_and_reads_no_weights(place, monkeypat
 # Models that are changed while they are asked
 
 
-@pytest.mark.parametrize("more", [{"bias": '{"kind": "alibi", "slope": 1.0}'}, {"bias": {"kind": "log", "alpha": 2.0}}])
-def test_biases_change_what_is_found(place, more):
-    opened = posbias.open(place / "bloom")
-    before, after = (opened.lookup(rows=ROWS, arms="competing", **x).results for x in ({}, more))
-    assert before.attrs["change"] == "none" != after.attrs["change"]
-    assert (np.abs(before["log_probability"] - after["log_probability"]) > 1e-4).all()
-    model, one = AutoModelForCausalLM.from_pretrained(place / "bloom").eval(), after.isel(arm=0, context=1, place=2)
+@pytest.mark.parametrize("description", [{"kind": "alibi", "slope": 1.0}, {"kind": "log", "alpha": 2.0}])
+def test_biases_change_what_is_found(place, description):
+    opened, name = posbias.open(place / "bloom"), f"bias:{json.dumps(description)}"
+    found = opened.lookup(rows=ROWS, arms="competing", conditions=[name]).results
+    before, after = (found["log_probability"].sel(condition=x) for x in ("as is", name))
+    assert (np.abs(before - after) > 1e-4).all()
+    model, one = AutoModelForCausalLM.from_pretrained(place / "bloom").eval(), found.isel(arm=0, context=1, place=2)
     tokenizer = AutoTokenizer.from_pretrained(place / "bloom")
     ids, answer = (tokenizer(str(one[x].values)).input_ids for x in ("prompt", "answer"))
-    with added_biases(model, json.loads(after.attrs["change"])):
+    with added_biases(model, description):
         told, _ = Reader(model, shared=False).answer(ids, answer[1:])
-    assert float(one["log_probability"]) == pytest.approx(told, abs=1e-4), "the whole prompt's bias"
+    assert float(after[0, 1, 2]) == pytest.approx(told, abs=1e-4), "the whole prompt's bias"
 
 
 def test_a_model_in_memory_is_asked_and_given_back(place, tmp_path):
@@ -246,7 +246,8 @@ def test_a_file_that_is_no_lookup_is_refused(place, tmp_path):
     for change, said in (
         (lambda x: x.attrs.update(posbias_retrieval=1), "a lookup of layout 2, received layout 1"),
         (lambda x: x["log_probability"].values.fill(np.nan), "log_probability: expected finite numbers"),
-        (lambda x: x.attrs.pop("change"), "expected a complete lookup, received none of change"),
+        (lambda x: x.attrs.pop("form"), "expected a complete lookup, received none of form"),
+        (lambda x: x.attrs.update(change="alibi"), "expected a lookup of the model as it is, received one with alibi"),
     ):
         results = found.to_xarray().copy(deep=True)
         change(results)

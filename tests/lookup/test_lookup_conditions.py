@@ -69,7 +69,6 @@ def test_gains_are_paired_over_contexts_and_adjusted_for_how_many_there_are(worl
         ({"conditions": ["nothing"]}, "condition: expected one of adapter"),
         ({"conditions": ["sharper:heads=9.9"]}, "condition: heads: expected layers from 0 to"),
         ({"conditions": ["numbered"], "task": "kv"}, "condition: expected one that changes the model, for the task kv"),
-        ({"conditions": ["numbered"], "bias": {"kind": "log", "alpha": 1.0}}, "conditions: expected bias:… among them"),
     ],
 )
 def test_conditions_that_cannot_be_are_refused(world, more, expected):

@@ -118,7 +118,7 @@ def found():
     arrays = {"correct": (dims, np.transpose(right, (0, 2, 1)).astype(float)), "log_probability": (dims, told)}
     arrays["twice"] = ("context", (order < 2).astype(np.int8))
     attrs = {"model": "reference/m", "task": "documents", "dataset": "invented facts", "rows": "made up"}
-    attrs |= {"form": "plain text", "tokens": 321, "change": "none"}
+    attrs |= {"form": "plain text", "tokens": 321}
     return Found(xr.Dataset(arrays, {"arm": [*RIGHT]}, attrs))
 
 
@@ -151,10 +151,10 @@ def test_what_a_lookup_says(found):
     ]
     found.results["correct"][2] *= np.arange(40)[:, None] > 2  # 15 % are known
     found.results["log_probability"][:] = found.results["correct"]
-    found.results.attrs.update(task="kv", rows="given", change="temperature 2")
+    found.results.attrs.update(task="kv", rows="given")
     found.results["twice"][:] = 0
     lines = repr(found).splitlines()
-    assert lines[0] == facts.join(("m, key-value lookup: ", ", changed by temperature 2")).replace(
+    assert lines[0] == facts.join(("m, key-value lookup: ", "")).replace(
         "documents", "pairs").replace("invented facts", "rows given")  # fmt: skip
     assert len(lines) == 7 and lines[5].endswith("best pair 1 (0.90), worst pair 3 (0.20).")
     found.results["log_probability"][:] = np.arange(40)[:, None]

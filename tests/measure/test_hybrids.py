@@ -278,7 +278,7 @@ def test_what_needs_attention_in_every_layer_says_so_in_a_line(name, tmp_path):
 def test_a_bias_for_layers_without_attention_is_refused():
     model = posbias.open(make("lfm2"))
     with pytest.raises(ValueError, match="^layer: expected attention in every layer, received short convolution"):
-        model.measure(prompts=2, length=12, rule="random", bias={"kind": "log", "alpha": 1.0})
+        model.measure(prompts=2, length=12, rule="random", condition='bias:{"kind": "log", "alpha": 1}')
 
 
 def test_without_a_gate_heads_take_the_shorter_way():

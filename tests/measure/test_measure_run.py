@@ -156,8 +156,8 @@ def test_partial_sums_that_are_damaged_or_of_another_run_are_refused(place, tmp_
     other = write_documents(tmp_path / "other" / "d.jsonl", [40] * 12, seed=50)
     code, _, err = status(capsys, arguments(place, tmp_path / "m.nc", "--resume", dataset=other))
     assert code == 2 and "received prompts_sha256=" in err, "another corpus of the same name"
-    code, _, err = status(capsys, [*words, "--resume", "--bias", '{"kind": "log", "alpha": 1.0}'])
-    assert code == 2 and "received added_bias=none" in err, "a setting that the other run had not"
+    code, _, err = status(capsys, [*words, "--resume", "--condition", 'bias:{"kind": "log", "alpha": 1.0}'])
+    assert code == 2 and "received condition=none" in err, "a setting that the other run had not"
     whole = partial.read_bytes()
     for content in (b"", whole[: len(whole) // 2], b"junk"):
         partial.write_bytes(content)

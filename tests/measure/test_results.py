@@ -57,7 +57,7 @@ def test_files_are_labelled_and_say_where_they_come_from(files):
         assert ("attention_heads" in results) == (name in WITH_HEADS)
         for variable, x in results.data_vars.items():
             assert x.dims == VARIABLES[variable][0] and x.attrs["long_name"] == VARIABLES[variable][1]
-        absent = {"ladder_prompts", "position_bias", "added_bias", "no_branches", "quantisation"}
+        absent = {"ladder_prompts", "position_bias", "condition", "no_branches", "quantisation"}
         least = {"posbias_schema", "quantities", "attention", "kernel_size", *LEAST[1:]}
         assert least <= set(results.attrs) and not absent & set(results.attrs)
         assert results.attrs["model"] == name and results.attrs["dataset"] == "d.jsonl"

@@ -1,6 +1,7 @@
 """Position biases that are added: parity by hand, what is measured and refused."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from transformers import AutoConfig, StaticCache
 
 import posbias
 from posbias.cli import main
+from posbias.conditions.each.sharper import sharper
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
 from posbias.measure.positions import read_positions
@@ -25,7 +27,6 @@ from posbias.models.loading import Source
 from posbias.predict import dense, position_kernels, predict
 from posbias.rollout.position_bias import layered_biases
 from posbias.settings import Settings
-from studies.additions import divided_logits
 from studies.summaries import summarise
 
 
@@ -76,7 +77,7 @@ def test_descriptions_are_written_short_and_only_for_families_with_a_row():
 
 def test_a_configuration_with_biases_of_its_own_is_refused(tmp_path):
     save(tmp_path / "bloom", "bloom", position_bias={"kind": "log", "alpha": 1.0})
-    said = "position_bias: expected none; a bias is given beside a model, as --bias, received some"
+    said = "position_bias: expected none; a bias is given beside a model, as --condition bias:FILE, received some"
     with pytest.raises(ValueError, match=said):
         posbias.open(tmp_path / "bloom")
     with pytest.raises(ValueError, match=said):
@@ -93,13 +94,18 @@ def status(words, **program):
 def test_content_under_hidden_keys_is_read_in_16_bits(tmp_path, name):
     """A bias of -10,000 is added to content logits, which are read before or made again."""
     model = posbias.open(save(tmp_path / name, name))
-    options = {"prompts": 2, "length": 16, "rule": "random", "attention": "eager", "bias": FOUR}
+    options = {"prompts": 2, "length": 16, "rule": "random", "attention": "eager"}
+    options["condition"] = f"bias:{json.dumps(FOUR)}"
     low, high = (model.measure(**options, dtype=x).results for x in ("bfloat16", "float32"))
     assert np.abs(low.content_offdiagonal - high.content_offdiagonal).max() < 0.1
     assert np.abs(high.content_offdiagonal).max() > 0.1
 
 
 FLAT, STEEP = {"kind": "flat", "tau": 1.0}, {"kind": "alibi", "slope": -3.0}
+
+
+def as_condition(description):
+    return f"bias:{json.dumps(description)}"
 
 
 def left(model):
@@ -140,17 +146,17 @@ def test_the_model_is_what_it_was_to_the_bit_also_after_an_exception(name):
     for attention in implementations(name):
         model = make(name, attention=attention)
         before, weights = logits_of(model), {key: x.clone() for key, x in model.state_dict().items()}
-        heat = np.ones(3) if name == "llama4_text" else 2.0
+        factor = 1.0 if name == "llama4_text" else 0.5
         with (
             pytest.raises(RuntimeError, match="stop"),
             added_biases(model, by_layer(name)),
-            divided_logits(model, heat),
+            sharper(model, factor),
         ):
             assert (logits_of(model) - before).abs().max() > 0.01
             raise RuntimeError("stop")
         assert not left(model) and torch.allclose(logits_of(model), before, atol=1e-6)
         assert all(torch.equal(x, weights[key]) for key, x in model.state_dict().items())
-        with added_biases(model, {"kind": "none"}), divided_logits(model, np.ones(3)):
+        with added_biases(model, {"kind": "none"}), sharper(model, 1.0):
             assert (logits_of(model) - before).abs().max() < 5e-6
 
 
@@ -211,11 +217,11 @@ def test_a_measurement_with_a_bias_says_which_and_predicts_with_it(place, name):
     """Without content the measured attention is that of the model's own positions and the bias together."""
     settings = asked(place, name)
     study = Session(settings)
-    with divided_logits(study.instrument.model, 1e9):  # no content
-        how = study.settings, study.prompts
-        plain, found = measure(*how), measure(*how, bias=by_layer(name))
+    with sharper(study.instrument.model, 1e-9):  # no content
+        plain = measure(study.settings, study.prompts)
+        found = measure(replace(study.settings, condition=as_condition(by_layer(name))), study.prompts)
     assert not left(study.instrument.model)
-    assert "added_bias" not in plain.attrs and json.loads(found.attrs["added_bias"]) == by_layer(name)
+    assert "condition" not in plain.attrs and found.attrs["condition"] == as_condition(by_layer(name))
     assert np.array_equal(plain.slopes, found.slopes) and np.array_equal(plain.position_bias, found.position_bias)
     for results in (plain, found):
         assert (
@@ -228,27 +234,32 @@ def test_a_measurement_with_a_bias_says_which_and_predicts_with_it(place, name):
 
 def test_a_file_with_a_bias_is_not_taken_for_one_without(place, tmp_path):
     settings, path, partial = asked(place), tmp_path / "m.nc", tmp_path / "m.nc.partial"
-    log = {"kind": "log", "alpha": 1.0}
-    first = measure(settings, partial=partial, bias=log)
-    assert measure(settings, partial=partial, bias=log).influence.equals(first.influence)
-    for other in (None, FLAT):
-        with pytest.raises(ValueError, match='a run with the same settings, received added_bias={"kind": "log"'):
-            measure(settings, partial=partial, bias=other)
+    log = replace(settings, condition=as_condition({"kind": "log", "alpha": 1.0}))
+    first = measure(log, partial=partial)
+    assert measure(log, partial=partial).influence.equals(first.influence)
+    for other in (None, as_condition(FLAT)):
+        with pytest.raises(ValueError, match='a run with the same settings, received condition=bias:{"kind": "log"'):
+            measure(replace(settings, condition=other), partial=partial)
     kept = summarise(first)
     assert (predict(kept, "b") == predict(first, "b")).all()
-    with pytest.raises(ValueError, match="m.nc: added_bias: expected"):
-        write_results(path, first.assign_attrs(added_bias="[{"))
+    with pytest.raises(ValueError, match="m.nc: condition: expected"):
+        write_results(path, first.assign_attrs(condition="bias:[{"))
         read_results(path)
+    older = first.assign_attrs(added_bias=first.attrs["condition"].removeprefix("bias:"))
+    del older.attrs["condition"]
+    write_results(path, older)
+    assert read_results(path).attrs == first.attrs, "as older files call it"
 
 
 def test_the_command_and_the_front_door_add_the_bias(place, tmp_path, capsys):
     words = [place / "llama", "-d", place / "d.jsonl", "-N", 2, "-n", 16]
     (tmp_path / "b.yaml").write_text("position_bias: {kind: log, alpha: 2.0}\n")
     found = []
-    for k, bias in enumerate(["none", ' {"kind": "log", "alpha": 2.0}', tmp_path / "b.yaml"]):
-        assert not command("measure", "-o", tmp_path / f"{k}.nc", *words, "--bias", bias), capsys.readouterr().err
+    for k, more in enumerate([[], ['bias: {"kind": "log", "alpha": 2.0}'], [f"bias:{tmp_path / 'b.yaml'}"]]):
+        said = [word for text in more for word in ("--condition", text)]
+        assert not command("measure", "-o", tmp_path / f"{k}.nc", *words, *said), capsys.readouterr().err
         found.append(read_results(tmp_path / f"{k}.nc"))
-    assert "added_bias" not in found[0].attrs and found[1].identical(found[2])
+    assert "condition" not in found[0].attrs and found[1].identical(found[2])
     model = posbias.open(place / "llama")
-    again = model.measure(2, 16, place / "d.jsonl", bias={"kind": "log", "alpha": 2.0}).results
+    again = model.measure(2, 16, place / "d.jsonl", condition=as_condition({"kind": "log", "alpha": 2.0})).results
     assert np.allclose(again.influence, found[1].influence) and not np.allclose(again.influence, found[0].influence)

@@ -6,10 +6,11 @@ import torch
 from biased import first_layer, implementations
 from measuring import CONFIGS, make, prompts
 
+from posbias.conditions.each.sharper import sharper
 from posbias.design import Attended, choose_bias
 from posbias.measure.instrument import Instrument
 from posbias.rollout.position_bias import AlibiBias, LogBias, NoBias, describe, layered_biases
-from studies.additions import Additions, Attempt, bezier_curve, divided_logits, genetic_search, proposed, strengthened
+from studies.additions import Additions, Attempt, bezier_curve, genetic_search, proposed, strengthened
 
 
 def test_proposals_are_as_many_as_asked_for_and_of_every_kind():
@@ -81,14 +82,14 @@ def test_a_temperature_divides_content_logits_alone(name):
     for attention in implementations(name):
         instrument = Instrument(make(name, attention=attention))
         plain, before = first_layer(instrument)
-        with divided_logits(instrument.model, [2.0, 1.0, 0.5]):
+        with sharper(instrument.model, [0.5, 1.0, 2.0]):
             found, weights = first_layer(instrument)
         seen = before > 0
         assert np.allclose(2 * uncapped(found[seen]), uncapped(plain[seen]), rtol=1e-3, atol=5e-5)
         assert np.abs(weights - before).max() > 1e-3
 
 
-def test_queries_that_are_normed_after_their_rotation_are_not_divided():
-    with pytest.raises(ValueError, match="model: expected queries that can be divided"):
-        with divided_logits(make("llama4_text"), 2.0):
+def test_queries_that_are_normed_after_their_rotation_are_not_multiplied():
+    with pytest.raises(ValueError, match="model: expected queries that can be multiplied"):
+        with sharper(make("llama4_text"), 2.0):
             pass

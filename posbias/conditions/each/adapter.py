@@ -12,6 +12,7 @@ from torch import nn
 
 from posbias import errors
 from posbias.conditions import FIELD, ChangedRun
+from posbias.files import digest
 from posbias.prompts import Prompt
 
 
@@ -57,6 +58,11 @@ class Condition(ChangedRun):
         check_folder(argument)
         self.folder = argument
 
-    def changed(self, model: Any, prompt: Prompt) -> AbstractContextManager[None]:
+    def resolved(self, text: str, config: Any) -> str:
+        """Return the folder's name, with the digest of what is in it."""
+        files = sorted(file for file in Path(self.folder).glob("adapter_*") if file.is_file())
+        return f"adapter:{Path(self.folder).name} {' '.join(digest(file)[:12] for file in files)}"
+
+    def changed(self, model: Any, prompt: Prompt | None) -> AbstractContextManager[None]:
         """Put the adapter into the model."""
         return adapter(model, self.folder)

@@ -88,7 +88,7 @@ def check_positions(config: Any) -> None:
 class Condition(ChangedRun):
     """Read documents side by side."""
 
-    changes = "model"
+    changes = "reading"
     needs = "a model in this process, without ALiBi and windows; documents, and a tokenizer that tells where they are"
     cost = "nothing"
 
@@ -105,10 +105,10 @@ class Condition(ChangedRun):
         return replace(ask, label=LABEL)
 
     @contextmanager
-    def changed(self, model: Any, prompt: Prompt) -> Iterator[None]:
+    def changed(self, model: Any, prompt: Prompt | None) -> Iterator[None]:
         """Read the prompt's documents side by side; a prompt without documents is read as it is."""
-        spans = prompt.of("document")
-        if not spans and "Document: " in prompt.text:
+        spans = () if prompt is None else prompt.of("document")
+        if prompt is not None and not spans and "Document: " in prompt.text:
             raise errors.invalid(FIELD, "documents whose tokens are known", "a tokenizer or template that hides them")
         if len(spans) < 2:
             yield

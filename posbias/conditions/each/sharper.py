@@ -28,19 +28,22 @@ Head = tuple[int, int]
 
 
 @contextmanager
-def sharper(model: nn.Module, factor: float, heads: Sequence[Head] | None = None) -> Iterator[None]:
-    """Multiply the content logits of heads, all unless given, by a factor until the block ends."""
+def sharper(
+    model: nn.Module, factor: float | Sequence[float] | np.ndarray, heads: Sequence[Head] | None = None
+) -> Iterator[None]:
+    """Multiply the content logits of heads, all unless given, by a factor, or by one a layer, until the block ends."""
     config: Any = text_config(model.config)
     family = family_of(model.config)
     H = int(config.num_attention_heads)
     layers = [family.attention_of(layer) for layer in family.layers(model)]
     check_heads(heads, len(layers), H)
     hooks = []
-    for t, attention in enumerate(layers):
+    factors = np.broadcast_to(factor, (len(layers),)).tolist()
+    for t, (attention, own_factor) in enumerate(zip(layers, factors, strict=True)):
         own = list(range(H)) if heads is None else [h for layer, h in heads if layer == t]
-        if own and factor != 1:
+        if own and own_factor != 1:
             each = torch.ones(H)
-            each[own] = factor
+            each[own] = own_factor
             hooks.append(multiplied(family, attention, each))
     with hooked(after=hooks):
         yield
@@ -107,6 +110,6 @@ class Condition(ChangedRun):
         shape = text_config(config)
         check_heads(self.heads, int(shape.num_hidden_layers), int(shape.num_attention_heads))
 
-    def changed(self, model: Any, prompt: Prompt) -> AbstractContextManager[None]:
+    def changed(self, model: Any, prompt: Prompt | None) -> AbstractContextManager[None]:
         """Sharpen the heads."""
         return sharper(model, self.factor, self.heads)

@@ -91,6 +91,6 @@ class Condition(ChangedRun):
         check_values(family_of(config))
         check_layers(self.layers, int(text_config(config).num_hidden_layers))
 
-    def changed(self, model: Any, prompt: Prompt) -> AbstractContextManager[None]:
+    def changed(self, model: Any, prompt: Prompt | None) -> AbstractContextManager[None]:
         """Turn the sink off."""
         return sink_off(model, self.layers)

@@ -151,7 +151,7 @@ def test_an_added_bias_is_measured_beside_rivals_of_as_many_evaluations(name, se
     assert found["score"].dims == ("condition", "place") and np.unique(found["score"][:, 0]).size > 2
     assert np.allclose(found["score"][0], score(Session(settings).instrument.model))
     k = remedy.index("chosen")
-    again = measure(settings, bias=json.loads(str(found["added_bias"].values[k])))
+    again = measure(replace(settings, condition=f"bias:{found['added_bias'].values[k]}"))
     assert np.allclose(found["lambda_frobenius"][k], again["lambda_frobenius"], rtol=1e-4)
     assert np.allclose(found["rollout"][k].sel(variant="kernels"), predict(again, "kernels"), atol=1e-5)
     table = remedy_table(found)

@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from posbias import cli
+from posbias.conditions.each.sharper import sharper
 from posbias.design import Attended, choose_bias
 from posbias.measure.instrument import Instrument
 from posbias.models.biases import added_biases
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.position_bias import layered_biases
 from posbias.rollout.structured import biased_kernels
-from studies.additions import TEMPERATURES, divided_logits
+from studies.additions import TEMPERATURES
 from studies.lookup import measure, settings, training
 from studies.lookup.network import load, save, untrained
 from studies.lookup.prompts import prompts
@@ -130,7 +131,7 @@ def test_what_is_used_is_the_best_of_the_search_if_it_is_better_than_nothing(fol
     model, n = load(folder / f"{SETTING.name}.seed0"), 4 * SETTING.pairs
 
     def worst(temperature):
-        with divided_logits(model, temperature):
+        with sharper(model, 1 / temperature):
             by_place = found_by_place(model, SETTING, 32, measure.SEARCH_SEED, pairs=n).log_probability
         return by_place.reshape(8, 4).mean(1).min()
 
