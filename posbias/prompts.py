@@ -128,10 +128,16 @@ class Prompt:
         return cut(self.text, [span.at for span in self.segments])
 
     def without(self, segment: int) -> Prompt:
-        """Return the prompt without one of its segments, as text and as tokens; the spans of what is left are gone."""
-        span = self.segments[segment]
+        """Return the prompt without one of its segments, as text and as tokens, with the spans of what is left."""
+        gone, letters = self.segments[segment], len(self.texts[segment])
         text = "".join(part for k, part in enumerate(self.texts) if k != segment)
-        return Prompt(text, self.answer, self.ids[: span.start] + self.ids[span.stop :], self.answer_ids)
+        spans = [span for span in self.spans if span.stop <= gone.start]
+        for span in self.spans:
+            if span.start >= gone.stop:
+                start, stop = (x - (gone.stop - gone.start) for x in (span.start, span.stop))
+                spans.append(replace(span, start=start, stop=stop, at=span.at - letters))
+        ids = self.ids[: gone.start] + self.ids[gone.stop :]
+        return Prompt(text, self.answer, ids, self.answer_ids, tuple(spans))
 
 
 def use_template(tokenizer: Any, form: str | None) -> bool:

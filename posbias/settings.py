@@ -218,8 +218,8 @@ class Settings:
         doors="explain", kind=str,
     )  # fmt: skip
     condition: Annotated[str | None, BeforeValidator(one_condition)] = setting(
-        None, "Change the model, as bias:b.yaml; posbias lookup --condition list says what there is.",
-        kept=True, kind=list[str],
+        None, "Change the model, of explain also what is asked, as bias:b.yaml; list: posbias lookup --condition list.",
+        kept=True, doors="explain", kind=list[str],
     )  # fmt: skip
     tokens: Flag = setting(True, "Keep the prompts' token ids in the file.")
 

@@ -42,6 +42,11 @@ class ChangedRun:
     needs: ClassVar[str]
     cost: ClassVar[str]
 
+    @property
+    def is_of_model(self) -> bool:
+        """Whether the model is changed while it reads."""
+        return self.changes in ("model", "reading")
+
     def check(self, config: Any) -> None:
         """Raise ValueError for a model, with this configuration, that cannot be changed so."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -14,8 +15,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from posbias import errors
-from posbias.engines.local import Reader as CacheReader
-from posbias.engines.local import open_reader
+from posbias.conditions import ChangedRun, read_condition
+from posbias.engines import Engine
+from posbias.engines.local import LocalEngine
 from posbias.explain.explanation import Explanation
 from posbias.explain.prompt import by_segment, check_asked, label, token_texts, write
 from posbias.measure.corpus import Corpus
@@ -63,38 +65,46 @@ def explain(settings: Settings, text: Any, *, deletions: bool, progress: bool, *
     answer, and what does not fit the context or the memory.
     """
     with told(1, "prompt", "writing", shown=progress) as bar:
-        prompt, chosen, session = prepare(settings, text, **asked)
+        prompt, chosen, session, condition = prepare(settings, text, **asked)
         bar.update()
     try:
         with told(1, "model", "loading", shown=progress) as bar:
-            reader = Reader(prompt, chosen, session, progress)
+            reader = PromptReader(prompt, chosen, session, condition, progress)
             bar.update()
+        name = settings.source.name().removeprefix("reference/")
+        name += f", under {settings.condition}" if settings.condition else ""
         contributed = reader.contributions()  # a measurement, which checks the instrument
         if contributed is None:
             session.check_instrument()
-        return reader.explain(contributed, deletions)
+        return reader.explain(name, contributed, deletions)
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
         raise out_of_memory() if is_out_of_memory(error) else error from None
 
 
 def preview(settings: Settings, text: Any, *, deletions: bool, **asked: Any) -> str:
     """Return the segments of a prompt with their tokens, and what would be read; no weights are."""
-    prompt, chosen, session = prepare(settings, text, **asked)
+    prompt, chosen, session, condition = prepare(settings, text, **asked)
     n, names = len(prompt.ids), (label(text, k) for k, text in enumerate(prompt.texts, 1))
     parts = [f"{x}: {span.stop - span.start} tokens" for x, span in zip(names, prompt.segments, strict=True)]
     read = [f"a gradient of {n} tokens"]
-    read += ["contributions"] * (session.family is not None and n <= KERNEL_SIZE)
+    if can_contribute(session, condition, n):
+        read.append("contributions")
     read += [f"{len(parts)} deletions, each from where its segment begins"] * deletions
     return "\n".join([f"{chosen.words}, behind {len(parts)} segments", *parts, f"To be read: {', '.join(read)}"])
 
 
 def prepare(
     settings: Settings, text: Any, *, segments: str | Sequence[str] | None, answer: str | None
-) -> tuple[Prompt, Target, Session]:
-    """Return the prompt, its target, and the session that reads it."""
+) -> tuple[Prompt, Target, Session, ChangedRun]:
+    """Return the prompt, its target, the session that reads it, and what is changed meanwhile."""
     check_asked(text, answer)
     config, tokenizer = settings.source.config(), settings.source.load_tokenizer()
-    prompt = write(tokenizer, text, segments, answer, settings.special_tokens)
+    condition = ChangedRun() if settings.condition is None else read_condition(settings.condition)[1]
+    if condition.changes not in ("model", "reading", "prompt"):
+        raise errors.invalid("condition", "one that changes the model or the prompt", settings.condition)
+    condition.check(config)
+    own = None if settings.condition is None else condition
+    prompt = write(tokenizer, text, segments, answer, settings.special_tokens, own)
     vocabulary, unknown = int(config.get_text_config().vocab_size), tokenizer.unk_token_id
     if bad := [token for token in prompt.answer_ids if token >= vocabulary or token == unknown]:
         raise errors.invalid("answer", "tokens that the model has", f"{bad[0]} in {prompt.answer[:40]!r}")
@@ -104,19 +114,40 @@ def prepare(
         chosen = Target(prompt.answer_ids, "log-probability", words)
     alone = Corpus("prompt", given=(prompt.text,))
     check_fits(config, tokenizer, n + max(len(chosen.tokens) - 1, 0))
-    return prompt, chosen, Session(replace(settings, length=n, corpus=alone, prompts=1, rule="first"))
+    asked = replace(settings, length=n, corpus=alone, prompts=1, rule="first", condition=None)
+    return prompt, chosen, Session(asked), condition
 
 
-class Reader:
-    """Read a prompt with a model: its influence, contributions and values, as it is and without segments."""
+def can_contribute(session: Session, condition: ChangedRun, n: int) -> bool:
+    """Tell whether contributions are measured: of a family with a row, of matrices that are kept whole.
 
-    def __init__(self, prompt: Prompt, target: Target, session: Session, progress: bool = False) -> None:
-        self.prompt, self.target, self.session, self.instrument = prompt, target, session, session.instrument
-        self.progress = progress
+    And where the model is changed alike for all prompts, the first tokens of this one too, which check the instrument.
+    """
+    return session.family is not None and n <= KERNEL_SIZE and condition.changes != "reading"
+
+
+class PromptReader:
+    """Read a prompt under a condition: its influence, contributions and values, as it is and without segments.
+
+    What can be asked of any engine (the model's own answer, deletions) is asked of :attr:`engine`.
+    """
+
+    def __init__(
+        self, prompt: Prompt, target: Target, session: Session, condition: ChangedRun, progress: bool = False
+    ) -> None:
+        self.session, self.instrument, self.progress = session, session.instrument, progress
+        self.condition, self.given = condition, prompt.answer_ids
+        self.target, self.prompt = target, prompt
         if not target.tokens:  # the likeliest of the prompt as it is, also where segments are gone
-            top = int(self.instrument.tail(torch.tensor([prompt.ids]), 1)[0, -1].argmax())
+            with self.changed():
+                top = int(self.instrument.tail(torch.tensor([prompt.ids]), 1)[0, -1].argmax())
             words = f"{target.words}, {session.tokenizer.decode([top])!r}"
             self.target = replace(target, tokens=(top,), words=words)
+            self.prompt = replace(prompt, answer_ids=(top,))
+
+    def changed(self) -> AbstractContextManager[None]:
+        """Change the model while it reads the prompt."""
+        return self.condition.changed(self.instrument.model, self.prompt)
 
     def influence(self) -> tuple[Float[np.ndarray, "n"], float]:
         """Return each token's share of influence, and the target's value."""
@@ -126,7 +157,7 @@ class Reader:
             self.known = self.target.log_value(logits.detach())
             return self.target.value(logits)
 
-        with told(1, "gradient", "influence", shown=self.progress) as bar:
+        with self.changed(), told(1, "gradient", "influence", shown=self.progress) as bar:
             found = self.instrument.measure(ids, None, None, value, len(self.target.tokens))
             bar.update()
         size = found.influence[0].numpy()[: len(self.prompt.ids)]
@@ -135,14 +166,13 @@ class Reader:
         return size / size.sum(), float(found.target_value[0])
 
     def contributions(self) -> Float[np.ndarray, "n"] | None:
-        """Return each token's share in the state of the prompt's last token.
-
-        None of a family without a row, and of a prompt whose matrices are not kept whole.
-        """
-        if self.session.family is None or len(self.prompt.ids) > KERNEL_SIZE:
+        """Return each token's share in the state of the prompt's last token, None where there are none."""
+        if not can_contribute(self.session, self.condition, len(self.prompt.ids)):
             return None
         asked = replace(self.session.settings, quantities=("mixing", "influence", "contributions"))
-        found = predict(measure(asked, self.session.prompts, progress=self.progress), "contributions")
+        with self.changed():
+            measured = measure(asked, self.session.prompts, progress=self.progress)
+        found = predict(measured, "contributions")
         return np.asarray(found / found.sum())
 
     @cached_property
@@ -151,21 +181,21 @@ class Reader:
         return [self.prompt, *(self.prompt.without(k) for k in reversed(range(len(self.prompt.segments))))]
 
     @cached_property
-    def reader(self) -> CacheReader:
-        """What reads the prompt again, from where it differs from what was read last, as the gradient's pass did."""
-        trial = [(one.ids, self.target.tokens) for one in self.shorter[1::-1] if len(one.ids) > 1]
-        return open_reader(self.instrument.model, trial, known=self.known)
+    def engine(self) -> Engine:
+        """What answers the prompt, whole and without segments; beginnings are read once if the model is as it is."""
+        trial = [] if self.condition.is_of_model else [one for one in self.shorter[1::-1] if len(one.ids) > 1]
+        model, tokenizer = self.instrument.model, self.session.tokenizer
+        return LocalEngine(model, tokenizer, trial, known=self.known, changed=self.condition.changed)
 
     def answer(self) -> tuple[str | None, bool | None, bool]:
         """Return what the model itself answers, whether that begins with the answer given, or but for white space."""
-        given, tokenizer = list(self.prompt.answer_ids), self.session.tokenizer
+        given, tokenizer = self.given, self.session.tokenizer
         if not given:
             return None, None, False
-        ends, most = {*tokenizer.all_special_ids}, max(LEAST, len(given))
         with told(1, "answer", "answering", shown=self.progress) as bar:
-            own = self.reader.greedy(self.prompt.ids, most, lambda _, token: token in ends)
+            own = next(iter(self.engine.generate([self.prompt], max(LEAST, len(given)))))
             bar.update()
-        said, is_own = tokenizer.decode(own).strip(), own[: len(given)] == given
+        said, is_own = own.text.strip(), own.ids[: len(given)] == given
         return said, is_own, not is_own and said.startswith(tokenizer.decode(given).strip())
 
     def delete_segments(self) -> list[float]:
@@ -173,16 +203,17 @@ class Reader:
 
         What stands before the segment that is gone was read with the whole prompt.
         """
-        with told(len(self.shorter), "deletions", "deleting", shown=self.progress) as bar:
-            values = []
-            for one in self.shorter:
-                known = len(one.ids) > 1
-                values.append(self.reader.answer(one.ids, self.target.tokens)[0] if known else np.nan)
+        values = [np.nan] * len(self.shorter)
+        readable = [k for k, one in enumerate(self.shorter) if len(one.ids) > 1]
+        answers = self.engine.loglikelihood([self.shorter[k] for k in readable])
+        with told(len(readable), "deletions", "deleting", shown=self.progress) as bar:
+            for k, found in zip(readable, answers, strict=True):
+                values[k] = found.log_probability
                 bar.update()
         return [value - values[0] for value in values[:0:-1]]
 
-    def explain(self, contributed: Float[np.ndarray, "n"] | None, deletions: bool) -> Explanation:
-        """Return everything that is to be said of the prompt."""
+    def explain(self, name: str, contributed: Float[np.ndarray, "n"] | None, deletions: bool) -> Explanation:
+        """Return everything that is to be said of the prompt, read by a model of this name."""
         prompt = self.prompt
         share, value = self.influence()
         answered = self.answer()
@@ -196,5 +227,4 @@ class Reader:
             "removed": self.delete_segments() if deletions else np.nan, "share": by_segment(share, prompt.segment),
             "contributed": np.nan if contributed is None else by_segment(contributed, prompt.segment),
         }, index=pd.RangeIndex(1, len(prompt.texts) + 1, name="segment"))  # fmt: skip
-        model = self.session.settings.source.name().removeprefix("reference/")
-        return Explanation(model, self.target.words, value, tokens, segments, *answered)
+        return Explanation(name, self.target.words, value, tokens, segments, *answered)

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from posbias import errors
+from posbias.conditions import ChangedRun
 from posbias.lookup.contexts import read_row
 from posbias.measure.corpus import is_conversation, text_of
 from posbias.prompts import Ask, Prompt, cut, tokenise, use_template, write_prompt
@@ -43,9 +44,12 @@ def check_asked(text: Any, answer: Any) -> None:
 
 
 def write(
-    tokenizer: Any, text: Any, segments: str | Sequence[str] | None, answer: str | None, special_tokens: bool = True
-) -> Prompt:
+    tokenizer: Any, text: Any, segments: str | Sequence[str] | None, answer: str | None, special_tokens: bool = True,
+    condition: ChangedRun | None = None,
+) -> Prompt:  # fmt: skip
     """Return the prompt of a text, of messages or of documents with a question, which are written as lookup does.
+
+    A condition changes what is asked of documents.
 
     ValueError is raised where it is one token, or has no such segments; an answer is cut into tokens after the prompt
     if that leaves the prompt's own tokens as they are, else by itself.
@@ -54,10 +58,12 @@ def write(
         expected = "a fast tokenizer, which tells where in a text its tokens stand"
         raise errors.invalid("tokenizer", expected, type(tokenizer).__name__)
     if isinstance(text, Mapping):
-        ask = read_ask(text, answer)
+        ask = (condition or ChangedRun()).rewrite(read_ask(text, answer))
         prompt = write_prompt(tokenizer, "documents", ask, use_template(tokenizer, None), special_tokens)
         if not prompt.spans:
             raise errors.invalid("segments", "documents that the chat template leaves as they are", "others")
+    elif condition is not None and condition.changes != "model":
+        raise errors.invalid("condition", "one that changes the model, for a prompt without documents", "another")
     else:
         text = text if isinstance(text, str) else text_of(tokenizer, text, "messages")
         marks = [(at, "segment") for at in borders(text, segments)]

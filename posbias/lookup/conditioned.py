@@ -62,7 +62,7 @@ def ask_under(
     """Return the scores of all prompts under a condition; those that come out the same are asked once."""
     write = writer(settings, task)
     asks = [ask for arm in arms for context in contexts for ask in context.asks[arm]]
-    trial = [] if condition.changes in ("model", "reading") else [write(condition.rewrite(ask)) for ask in asks[:2]]
+    trial = [] if condition.is_of_model else [write(condition.rewrite(ask)) for ask in asks[:2]]
     engine = LocalEngine(model, settings.source.load_tokenizer(), trial, changed=condition.changed)
     known: dict[Prompt, tuple[float, bool]] = {}
     chosen: dict[Ask, Ask] = {}

@@ -106,7 +106,8 @@ class Model:
         progress
             As in :meth:`measure`.
         settings
-            ``dtype``, ``device``, ``device_map``, ``attention`` and ``special_tokens`` as in :meth:`measure`.
+            ``dtype``, ``device``, ``device_map``, ``attention``, ``special_tokens`` and ``condition`` as in
+            :meth:`measure`; a condition may also be one of what is asked, for documents with a question.
         """
         from posbias.explain.measure import explain
         from posbias.models.families import row_of

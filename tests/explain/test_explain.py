@@ -104,7 +104,7 @@ def test_beginnings_are_read_once_if_that_says_what_the_gradients_pass_did(place
         readers.append((known, open_reader(*args, known=known), open_reader(*args, known=known + 0.01).shared))
         return readers[-1][1]
 
-    monkeypatch.setattr("posbias.explain.measure.open_reader", opened)
+    monkeypatch.setattr("posbias.engines.local.open_reader", opened)
     found = explained(place, **target)
     known, reader, other = readers[0]
     assert reader.shared and not other, "another number than the gradient's: each prompt is read whole"
@@ -147,7 +147,7 @@ def test_an_answer_without_the_space_that_the_prompt_needs_is_told(tmp_path):
 
 
 def test_what_the_model_itself_answers_is_said(place, tmp_path, capsys, monkeypatch):
-    """The likeliest token each time, by hand; the prompt is read no more often for it."""
+    """The likeliest token each time, by hand; the prompt is read no more often for it, the answer once more."""
     tokenizer = AutoTokenizer.from_pretrained(place / "llama")
     network = AutoModelForCausalLM.from_pretrained(place / "llama").eval()
     ids = torch.tensor([tokenizer(TEXT)["input_ids"]])
@@ -163,7 +163,7 @@ def test_what_the_model_itself_answers_is_said(place, tmp_path, capsys, monkeypa
     read = len(asked)
     assert bare.own_answer is None and bare.is_own is None and "itself" not in repr(bare)
     own = explained(place, answer=" ".join(likeliest.split()[:3]))
-    assert own.own_answer == likeliest and own.is_own and len(asked) == 2 * read + LEAST
+    assert own.own_answer == likeliest and own.is_own and len(asked) == 2 * read + LEAST + 1
     assert f"the model itself answers: {likeliest[:20]!r}"[:-1] in repr(own)
     assert "which begins with the answer that is explained" in repr(own)
     assert explained(place, answer=" ".join(WORDS[: LEAST + 3])).own_answer == longer, "as long as what is given"
@@ -260,6 +260,43 @@ def test_documents_are_segments_by_their_headings_and_messages_go_through_the_te
     refused(capsys, tmp_path, words, "messages: expected a last one that is", there=[tmp_path / "m.json"])
 
 
+ROW = {"documents": PARTS[:3], "question": ONE, "answer": ANSWER}
+
+
+def test_a_condition_on_the_prompt_explains_the_prompt_that_it_writes(place):
+    opened = posbias.open(place / "llama")
+    found = opened.explain(ROW, condition="order:reversed")
+    other = opened.explain({**ROW, "documents": PARTS[2::-1]})
+    assert found.segments["text"].tolist() == other.segments["text"].tolist()
+    assert np.allclose(found.segments["removed"], other.segments["removed"], atol=1e-4)
+    assert np.allclose(found.tokens["share"], other.tokens["share"], rtol=1e-3)
+    assert found.model == "llama, under order:reversed"
+
+
+def test_a_condition_on_the_model_is_there_in_gradient_contributions_and_deletions(place):
+    opened = posbias.open(place / "llama")
+    plain, found = opened.explain(ROW), opened.explain(ROW, condition="sharper:4")
+    assert not np.allclose(found.segments["contributed"], plain.segments["contributed"], atol=1e-3)
+    network = AutoModelForCausalLM.from_pretrained(place / "llama").eval()
+    with posbias.conditions.sharper(network, 4.0):
+        changed = posbias.open(network, tokenizer=str(place / "llama")).explain(ROW)
+    assert found.value == pytest.approx(changed.value, abs=1e-4) != pytest.approx(plain.value, abs=1e-3)
+    for column in ("removed", "share", "contributed"):
+        assert np.allclose(found.segments[column], changed.segments[column], atol=1e-4), column
+    assert np.allclose(opened.explain(ROW).segments["removed"], plain.segments["removed"], atol=1e-5), "given back"
+
+
+def test_documents_side_by_side_are_deleted_side_by_side(place):
+    """Where documents have no place, their order changes nothing of what their deletion does."""
+    opened = posbias.open(place / "llama")
+    found = opened.explain(ROW, condition="parallel-windows")
+    other = opened.explain({**ROW, "documents": PARTS[2::-1]}, condition="parallel-windows")
+    removed, moved = (x.segments["removed"].to_numpy()[1:4] for x in (found, other))
+    assert np.allclose(removed, moved[::-1], atol=1e-4) and found.segments["contributed"].isna().all()
+    assert np.allclose(found.segments["share"][1:4], other.segments["share"].to_numpy()[3:0:-1], atol=1e-5)
+    assert not np.allclose(removed, opened.explain(ROW).segments["removed"].to_numpy()[1:4], atol=1e-4)
+
+
 def segments(share, contributed, removed):
     """Return a table of segments of 10 tokens."""
     labels = [f"Document {k}" for k in range(1, len(share) + 1)]
@@ -315,6 +352,10 @@ BAD_PROMPTS = {
         {"text": {"documents": [ONE, ONE + OTHER], "question": OTHER, "answer": ONE}},
         "prompt: answer: expected one that stands in one document",
     ),
+    "condition": ({"condition": "nothing"}, "condition: expected one of adapter"),
+    "asking": ({"text": ROW, "condition": "one-by-one"}, "condition: expected one that changes the model or the"),
+    "no documents": ({"condition": "order:reversed"}, "condition: expected one that changes the model, for a prompt"),
+    "heads": ({"condition": "sharper:heads=9.9"}, "condition: heads: expected layers from 0 to 2"),
     "setting": ({"rule": "cut"}, "explain: expected settings among dtype, device"),
 }
 

@@ -38,7 +38,8 @@ def parallel_windows(model: nn.Module, spans: Sequence[Span] | Sequence[tuple[in
         raise errors.invalid(FIELD, "two documents or more, whose tokens are known", len(ends))
 
     def enter(module: nn.Module, args: Any, kwargs: Any) -> Any:
-        ids: Tensor = args[0] if args else kwargs["input_ids"]
+        embedded = kwargs.get("inputs_embeds")
+        ids: Tensor = args[0] if args else kwargs["input_ids"] if embedded is None else embedded
         cache = kwargs.get("past_key_values")
         past = 0 if cache is None else int(cache.get_seq_length())
         n = past + ids.shape[1]
