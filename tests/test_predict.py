@@ -6,8 +6,8 @@ import xarray as xr
 
 from posbias import predict
 from posbias.measure.measurement import Measurement
+from posbias.report.document import score_cells
 from posbias.report.stats import Evidence
-from posbias.report.tables import score_cells
 
 ATTRS = {"length": 3, "prompts": 4, "model": "m", "dataset": "d", "rule": "first", "quantities": "mixing,influence"}
 

@@ -17,7 +17,7 @@ import posbias
 from posbias import cli
 from posbias.measure.measurement import Measurement
 from posbias.predict import PREDICTORS
-from posbias.report import document, figures, page, stats, tables, text
+from posbias.report import document, figures, page, stats, text
 from posbias.report.stats import BLIND, Evidence
 from posbias.rollout.profiles import mean_position
 from studies.ladder import scores
@@ -78,7 +78,7 @@ def without(measurement, *patterns):
 
 def test_a_row_of_the_table_has_the_distances_of_its_curve(evidence):
     """Nearest first; W₁ and total variation by their sums, rank correlations by scipy, the mean position of each."""
-    rows = [*tables.score_cells(evidence)]
+    rows = [*document.score_cells(evidence)]
     q = {evidence.subject.label(name): q for name, q in evidence.profiles.items()}
     names = [row[0].removesuffix(" (yardstick)") for row in rows]
     blind = [name for name, row in zip(names, rows, strict=True) if row[0].endswith(" (yardstick)")]
@@ -88,7 +88,7 @@ def test_a_row_of_the_table_has_the_distances_of_its_curve(evidence):
     for name, row in zip(names[:-2], rows, strict=False):
         rank = float(spearmanr(q[name], evidence.p)[0]) if np.ptp(q[name]) else np.nan
         known = (away[name], np.abs(q[name] - evidence.p).sum() / 2, rank, mean_position(q[name]))
-        assert (row[1], *row[3:6]) == tuple(map(tables.number, known))
+        assert (row[1], *row[3:6]) == tuple(map(page.number, known))
         low, high = map(float, row[2].split(" to "))
         assert low <= float(row[1]) <= high
     means = [evidence.floor[name].mean() for name in ("W1", "total_variation", "spearman")]
@@ -103,7 +103,7 @@ def test_a_row_of_the_table_has_the_distances_of_its_curve(evidence):
 def test_the_table_says_which_curves_have_a_trough(measured):
     subject = made_of(measured, U, 0.01)._subject()
     subject.predictions["value-maps"] = subject.influence
-    found = {row[0]: row[6] for row in tables.score_cells(Evidence(subject, resamples=200))}
+    found = {row[0]: row[6] for row in document.score_cells(Evidence(subject, resamples=200))}
     assert (found["value maps"], found["measured"], found["equal shares (yardstick)"]) == ("yes", "yes", "no")
 
 
@@ -143,7 +143,7 @@ def test_all_tests_of_the_table_are_one_family(measured, monkeypatch):
 def test_a_row_of_the_paired_tests_names_the_nearer_first(measured):
     """Predicted is what was measured: every other prediction is further away, and p values are the corrected ones."""
     found = Evidence(made_of(measured, measured.rollout("b").values, 0.01)._subject(), resamples=8000)
-    rows = {tuple(row[0].split(" against ")): row[1:] for row in tables.gain_cells(found)}
+    rows = {tuple(row[0].split(" against ")): row[1:] for row in document.gain_cells(found)}
     own = found.subject.label("layer-shares")
     gain, span, p, verdict = rows[own, found.subject.label("even")]
     away = float(found.scores.loc["even", "W1"])
