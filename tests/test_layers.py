@@ -11,7 +11,7 @@ from limits import functions, golf, wide_lines
 
 LAYERS = (
     "errors files netcdf plotting processes provenance settings shipped", "rollout", "comparison configuration",
-    "models", "measure predict prompts engines conditions", "report lookup design explain", "cli",
+    "models", "measure measured_kernels predict prompts engines conditions", "report lookup design explain", "cli",
 )  # fmt: skip
 """Folders and files of the package from the ground up: each imports what stands before it or beside it."""
 DOORS = {"posbias", "posbias.__main__", "posbias.measure.measurement", "posbias.measure.model", "posbias.models.check"}
@@ -22,13 +22,12 @@ SHARED = ("studies.results", "studies.making", "studies.train", "studies.checkpo
 SHARED += ("studies.reference", "studies.untrained_profiles", "studies.interventions", "studies.sizes")
 SHARED += ("studies.biased", "studies.rotation", "studies.changes", "studies.summaries")
 """What every study may import beside posbias."""
-MOST_LINES = 14_760
+MOST_LINES = 14_800
 """Of the whole package. `python tests/limits.py` prints those of every folder and page, which nothing holds."""
 FILE_LINES, FUNCTION_LINES, COLUMNS = 400, 40, 120
 """What a reader can hold in mind: a file's lines, a function's without its docstring, and the columns of a line."""
 LONG_FILES = {
     "posbias/models/families.py": "one table, a row a family",
-    "posbias/predict.py": "to be split",
     "studies/design/remedies.py": "to be split",
     "tests/bookkit/test_explorer.py": "to be split",
     "tests/cli/test_bad_inputs.py": "to be split",

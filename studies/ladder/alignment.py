@@ -34,9 +34,10 @@ from posbias.errors import Numbers
 from posbias.measure.instrument import Instrument
 from posbias.measure.run import measure
 from posbias.measure.session import Session
+from posbias.measured_kernels import law
 from posbias.models.families import output_projection
 from posbias.models.hooks import given, hooked
-from posbias.predict import law, predict
+from posbias.predict import predict
 from posbias.rollout.influence import Kernels
 from posbias.rollout.untrained import Network, checked_network, two_sided, unit
 from posbias.settings import DEFAULT, Settings

@@ -14,7 +14,7 @@ from posbias.comparison.multiplicity import decide
 from posbias.comparison.scores import paired_gain
 from posbias.errors import Numbers
 from posbias.measure.corpus import known_units
-from posbias.predict import dense, position_kernels
+from posbias.measured_kernels import dense, position_kernels
 from posbias.rollout.profiles import mean_position
 
 JOINS = {"sizes": 1.0, "angles": 2.0}

@@ -18,9 +18,9 @@ from posbias import errors
 from posbias.measure.instrument import Instrument, Observer
 from posbias.measure.run import measure
 from posbias.measure.session import Session
+from posbias.measured_kernels import layer_masks
 from posbias.models.attention import Reading
 from posbias.models.hooks import hooked
-from posbias.predict import layer_masks
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.kernels import mix_heads
 from posbias.settings import Settings

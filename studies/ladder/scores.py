@@ -13,7 +13,8 @@ from posbias.comparison.distances import normalised_wasserstein, unit
 from posbias.comparison.fits import power_fit, recency_fit
 from posbias.comparison.multiplicity import decide
 from posbias.measure.corpus import known_units
-from posbias.predict import find, position_kernels
+from posbias.measured_kernels import position_kernels
+from posbias.predict import find
 from posbias.report.scoring import SCORED, gain_rows, score_rows
 from posbias.rollout.clock import poisson_distribution
 from posbias.rollout.influence import influence_history

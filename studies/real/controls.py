@@ -20,9 +20,10 @@ from posbias.measure.branches import read_branches
 from posbias.measure.instrument import Instrument
 from posbias.measure.ladder import Rungs, ring
 from posbias.measure.session import Session
+from posbias.measured_kernels import LAW
 from posbias.models.attention import Reading, computed
 from posbias.models.watch import watched
-from posbias.predict import LAW, PREDICTORS
+from posbias.predict import PREDICTORS
 from posbias.report.scoring import gain_rows
 from posbias.rollout.untrained import aligned_profile, untrained_profile
 from posbias.settings import Settings

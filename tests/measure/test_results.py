@@ -11,17 +11,9 @@ from posbias.cli import main
 from posbias.measure.corpus import Corpus
 from posbias.measure.results import LEAST, VARIABLES, read_results, write_results
 from posbias.measure.run import measure
+from posbias.measured_kernels import dense, law, measured_kernels, position_kernels, self_preferring_kernels
 from posbias.models.loading import Source
-from posbias.predict import (
-    PREDICTORS,
-    available,
-    dense,
-    law,
-    measured_kernels,
-    position_kernels,
-    predict,
-    self_preferring_kernels,
-)
+from posbias.predict import PREDICTORS, available, predict
 from posbias.rollout import masks
 from posbias.rollout.influence import rollout_matrix
 from posbias.rollout.order import stochastic_monotonicity

@@ -21,10 +21,11 @@ from posbias.measure.positions import read_positions
 from posbias.measure.results import read_results, write_results
 from posbias.measure.run import measure
 from posbias.measure.session import Session
+from posbias.measured_kernels import dense, position_kernels
 from posbias.models.biases import INPUTS, _as_mask, added_biases, description_text, fitting_biases
 from posbias.models.families import FAMILIES
 from posbias.models.loading import Source
-from posbias.predict import dense, position_kernels, predict
+from posbias.predict import predict
 from posbias.rollout.position_bias import layered_biases
 from posbias.settings import Settings
 from studies.summaries import summarise
