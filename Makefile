@@ -10,7 +10,7 @@ OTHER_PYTHON ?= $(lastword $(wildcard /usr/bin/python3.11 /usr/bin/python3.12 /u
 STUDY := $(BIN)/python -m studies
 RESTORED := $(patsubst %,studies/reference/models/%/model.safetensors,bloom-24 falcon-12 gpt2-12 llama-ntk-12 mistral-12 mpt-12 nope-12)
 
-.PHONY: help book chapters html conf pdf test check unit shapes notebooks portable bench models measurements seeds seeds-measured real scratch lookup tune orders wheel clean
+.PHONY: help book chapters html conf pdf test check unit shapes notebooks portable bench models measurements seeds seeds-measured real scratch lookup tune orders remedies wheel clean
 help: ## say what every target does
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "make %-15s %s\n", $$1, $$2}'
 
@@ -107,6 +107,9 @@ tune: TUNED := every middle ends apart text
 
 orders: .venv/book.stamp models ## the same tokens in five orders, in SmolLM2 (make real) and the reference models; about two hours of a core, goes on where it was; WIKITEXT=FILE for its articles
 	$(STUDY).orders all $(if $(WIKITEXT),--wikitext $(WIKITEXT))
+
+remedies: .venv/book.stamp models ## what helps SmolLM2 (make real) to find a document, each remedy on the same 320 prompts; about an hour of a core with AMX, goes on where it was
+	$(STUDY).remedies all
 
 # build/ first: what an earlier build left there would be in the wheel too
 wheel: .venv/book.stamp ## what pip installs elsewhere, in dist/

@@ -11,7 +11,8 @@ from limits import functions, golf, wide_lines
 
 LAYERS = (
     "errors files netcdf plotting processes provenance settings shipped", "rollout", "comparison configuration",
-    "models", "measure measured_kernels predict prompts engines conditions", "report lookup design explain", "cli",
+    "models", "measure measured_kernels predict prompts engines heads conditions",
+    "report lookup design explain", "cli",
 )  # fmt: skip
 """Folders and files of the package from the ground up: each imports what stands before it or beside it."""
 DOORS = {"posbias", "posbias.__main__", "posbias.measure.measurement", "posbias.measure.model", "posbias.models.check"}
@@ -20,9 +21,9 @@ RANK = {f"posbias.{name}": rank for rank, names in enumerate(LAYERS) for name in
 RANK["posbias"] = RANK["posbias.cli"]  # the front door
 SHARED = ("studies.results", "studies.making", "studies.train", "studies.checkpoint", "studies.additions")
 SHARED += ("studies.reference", "studies.untrained_profiles", "studies.interventions", "studies.sizes")
-SHARED += ("studies.biased", "studies.rotation", "studies.changes", "studies.summaries")
+SHARED += ("studies.biased", "studies.rotation", "studies.changes", "studies.summaries", "studies.questions")
 """What every study may import beside posbias."""
-MOST_LINES = 14_800
+MOST_LINES = 15_250
 """Of the whole package. `python tests/limits.py` prints those of every folder and page, which nothing holds."""
 FILE_LINES, FUNCTION_LINES, COLUMNS = 400, 40, 120
 """What a reader can hold in mind: a file's lines, a function's without its docstring, and the columns of a line."""

@@ -17,6 +17,8 @@ from posbias.settings import ALONE, ALWAYS, Settings, settings_of
 from posbias.shipped import PREFIX
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from posbias.explain.explanation import Explanation
     from posbias.lookup.file import Found
     from posbias.models.loaded import Loaded
@@ -175,6 +177,43 @@ class Model:
         own: dict[str, Any] = {"prompts": prompts, "places": places, "arms": arms, "form": form}
         with self._looking_up(task, rows, progress, **own, **settings) as (asked, shown):
             return Found(look_up(*asked, conditions=conditions, progress=shown))
+
+    def fetching_heads(
+        self, rows: Any = None, *, prompts: int | None = None, progress: bool | None = None, **settings: Any
+    ) -> pd.DataFrame:
+        """Return a table of heads by how often each points at the document that answers, best first.
+
+        The names of the first three are what the condition ``fetched`` takes: ``fetched:alone,heads=17.4+18.6``.
+
+        Parameters
+        ----------
+        rows
+            As in :meth:`lookup`; invented facts that compete unless given.
+        prompts
+            How many sets of facts are made up, or the first rows; 8, or all rows. Each is asked at every place.
+        progress, settings
+            As in :meth:`lookup`, also ``places`` and ``form``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            By ``head``, such as ``17.4``, which is head 4 of layer 17, both from 0: ``right``, the share of prompts in
+            which the right document has most of its attention; ``worst``, that at its worst place; ``lean``, by how
+            many places it points too far back, on average; and the share at each place.
+
+        Raises
+        ------
+        ValueError
+            For whatever is not as it should be, with the field, what was expected and what came.
+        OSError
+            If a file or the hub cannot be read.
+        """
+        from posbias.lookup.fetching import fetching_heads
+
+        made_up = 8 if rows is None and prompts is None else prompts
+        own: dict[str, Any] = {"prompts": made_up, "arms": "competing", **settings}
+        with self._looking_up("documents", rows, progress, **own) as (asked, shown):
+            return fetching_heads(*asked, progress=shown)
 
     def preview_lookup(self, task: str = "documents", rows: Any = None, **asked: Any) -> str:
         """Return the first prompt of a lookup and how many there are, for the same arguments; no weights are read."""

@@ -19,15 +19,15 @@ likeliest, and the one whose own answer is most confident; each is a part.
 
 R-heads: heads chosen on eight other sets point at the right document. (point) The best head does in
 at least .9 of the 320 questions and in .75 at its worst place, a mean over all heads in less than
-half. (keep) The document that the ten best heads point at, alone, helps. (first, last) All eight,
-with that document first or last, help.
+half. (keep) The document that the three best heads point at, alone, helps. (first, last) All eight,
+ordered by those heads' attention with the best first or last, help.
 
 R-order: an order of all eight documents helps: reversed; the best at both ends, by the likelihood
 of the question. The first cannot help where the right document is at every place alike, but for
 chance, and is there to show what chance does: it is to be undecided.
 
 R-words: each of four changes of words helps: the question first and last, everything twice,
-documents called by number and count, the subject of the question as a heading of its document.
+documents called by number and count, the first name in each document as its heading.
 
 R-average: the mean of the probabilities over 2, 4 and 8 rotations of the documents helps, and a
 vote of 8; each is a part.
@@ -37,7 +37,7 @@ R-windows: documents that do not see one another, all at the same positions, hel
 R-inside: each of four changes inside helps: the ten best heads' logits times 1.5 and times 2, all
 heads' times 1.25, and the first token's value set to zero.
 
-R-alarm: where the document that the ten best heads point at is not the one whose deletion costs the
+R-alarm: where the document that the three best heads point at is not the one whose deletion costs the
 answer given most, that answer is wrong. It holds if on the second half of the sets the alarm rings
 for at least half of the wrong answers, for at most .1 of the right ones, and the interval over sets
 of the difference is above 0. A limit, where one is needed, is the one that finds most errors of the

@@ -8,7 +8,10 @@ from measuring import make
 
 from posbias import conditions
 from posbias.conditions import NAMES, describe, read_condition, read_conditions
+from posbias.conditions.each.headed import with_heading
+from posbias.engines import Generated, Likelihood
 from posbias.engines.local import LocalEngine, Reader
+from posbias.heads import attended, point
 from posbias.prompts import Ask, write_prompt
 
 ASK = Ask(("one is 1", "two is 22", "three is 3"), "what is two?", "22", "It is")
@@ -186,3 +189,66 @@ def test_a_model_that_cannot_be_changed_so_says_so():
         read_condition("sink-off:layers=9")[1].check(make("llama").config)
     with pytest.raises(ValueError, match="heads from 0 to 3, received 0.9"):
         read_condition("sharper:heads=0.9")[1].check(make("llama").config)
+
+
+def test_heads_keep_or_order_what_they_point_at(world):
+    model, tokenizer = world
+    engine = LocalEngine(model, tokenizer)
+
+    def write(ask):
+        return write_prompt(tokenizer, "documents", ask, False, True)
+
+    heads = [(0, 1), (1, 0)]
+    scores = point(attended(engine.reader, write(ASK)), heads)
+    best, worst = ASK.documents[int(scores.argmax())], ASK.documents[int(scores.argmin())]
+    found = {}
+    for how in ("alone", "first", "last", "alone,keep=2"):
+        name = f"fetched:{how.split(',')[0]},heads=0.1+1.0,{how.partition(',')[2] or 'keep=1'}"
+        found[how] = read_condition(name)[1].choose(ASK, engine, write).documents
+    assert engine.requests == 4 and engine.tokens == 4 * len(write(ASK).ids)
+    assert found["alone"] == (best,) and found["first"][0] == found["last"][-1] == best
+    assert found["alone,keep=2"] == tuple(x for x in ASK.documents if x != worst)
+    for text in ("fetched", "fetched:alone,heads=0.1,keep=0", "fetched:often,heads=0.1"):
+        with pytest.raises(ValueError, match="condition fetched"):
+            read_condition(text)
+    with pytest.raises(ValueError, match="layers from 0 to"):
+        read_condition("fetched:heads=99.0")[1].check(model.config)
+
+
+class Turning:
+    """An engine that answers by the first document, and finds some answers likelier than others."""
+
+    has_loglikelihood = has_gradients = True
+
+    def __init__(self, said, likely):
+        self.said, self.likely = said, likely
+
+    def generate(self, prompts, most, until=""):
+        for prompt in prompts:
+            text = self.said[prompt.documents[0]]
+            yield Generated(text, (1,), -1.0)
+
+    def loglikelihood(self, prompts):
+        for prompt in prompts:
+            yield Likelihood(np.log(self.likely[prompt.answer]), False)
+
+
+def test_turns_vote_or_are_averaged():
+    ask = Ask(("a", "b", "c", "d"), "q", "1")
+    engine = Turning({"a": "x", "b": "y", "c": "y", "d": "z"}, {"x": 0.5, "y": 0.1, "z": 0.7})
+
+    def asked(name):
+        return read_condition(name)[1].choose(ask, engine, lambda one: one).documents
+
+    assert asked("rotated:4") == ("b", "c", "d", "a"), "two of four say y"
+    assert asked("rotated:2") == ("a", "b", "c", "d"), "of equals the first"
+    assert asked("rotated:4,by=mean") == ("d", "a", "b", "c"), "z is likeliest of all"
+    for text in ("rotated:1", "rotated:4,by=force"):
+        with pytest.raises(ValueError, match="condition rotated"):
+            read_condition(text)
+
+
+def test_a_heading_is_the_first_name():
+    assert with_heading("It is here. The Old Mill bridge was opened.").startswith("Old Mill\nIt")
+    assert with_heading("Nothing. Is named here.") == "Nothing. Is named here."
+    assert "Document 1: one is 1" in written(read_condition("headed")[1].rewrite(ASK))

@@ -1,0 +1,67 @@
+"""Keeps or orders documents by the attention of heads that fetch: the best alone, first, last, or at both ends.
+
+``model.fetching_heads()`` names such heads. All documents best last, by all heads, is attention sorting.
+
+Source: Wu et al. 2024, arXiv:2404.15574 (heads); Peysakhovich and Lerer 2023, arXiv:2310.01427 (sorting).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from posbias import errors
+from posbias.conditions import FIELD, ChangedRun, Write, arguments
+from posbias.conditions.each.order import arranged
+from posbias.conditions.each.sharper import Head, check_heads, read_heads
+from posbias.engines import Engine, check_engine
+from posbias.heads import attended, point
+from posbias.models.families import family_of, text_config
+from posbias.prompts import Ask
+
+WAYS = {"alone": "best-first", "first": "best-first", "last": "best-last", "ends": "ends"}
+"""What is done with the documents, and the order that it takes."""
+
+
+def fetched(ask: Ask, engine: Engine, write: Write, heads: Sequence[Head], how: str = "alone", keep: int = 1) -> Ask:
+    """Return what is asked with the best ``keep`` documents alone, in their order, or with all of them in another."""
+    n = len(ask.documents)
+    if n < 2:
+        return ask
+    check_engine(engine, "gradients")
+    reader: Any = engine.reader  # type: ignore[attr-defined]  # of a model in this process
+    prompt = write(ask)
+    engine.requests += 1
+    engine.tokens += len(prompt.ids)
+    scores = point(attended(reader, prompt), heads).tolist()
+    order = arranged(n, scores, WAYS[how])
+    return ask.with_documents(sorted(order[:keep]) if how == "alone" else order)
+
+
+class Condition(ChangedRun):
+    """Use what heads fetch."""
+
+    changes = "asking"
+    needs = "a model in this process, of a family with a row; alone, first, last or ends, heads=17.3+18.6, keep=1"
+    cost = "a request more, of the prompt alone"
+
+    def __init__(self, argument: str) -> None:
+        found = arguments(argument, how=str, heads=read_heads, keep=int)
+        self.how, self.keep = found.get("how", "alone"), found.get("keep", 1)
+        if self.how not in WAYS:
+            raise errors.invalid(f"{FIELD} fetched", f"one of {', '.join(WAYS)}", self.how)
+        errors.positive_integer(f"{FIELD} fetched: keep", self.keep)
+        if "heads" not in found:
+            expected = "layers and heads such as 17.3+18.6, which model.fetching_heads() names"
+            raise errors.invalid(f"{FIELD} fetched: heads", expected, "none")
+        self.heads = found["heads"]
+
+    def check(self, config: Any) -> None:
+        """Raise ValueError for heads that the model has not."""
+        family_of(config)
+        shape = text_config(config)
+        check_heads(self.heads, int(shape.num_hidden_layers), int(shape.num_attention_heads))
+
+    def choose(self, ask: Ask, engine: Engine, write: Write) -> Ask:
+        """Return what is asked with the documents that are kept, or in their order."""
+        return fetched(ask, engine, write, self.heads, self.how, self.keep)

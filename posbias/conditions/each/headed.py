@@ -1,0 +1,44 @@
+"""Puts a heading over each document: the first name in it, words with a capital that begin no sentence."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from posbias import errors
+from posbias.conditions import FIELD, ChangedRun
+from posbias.prompts import Ask
+
+NAME = re.compile(r"(?<=[^.!?:\s] )[A-Z][\w'-]*(?: [A-Z][\w'-]*)*")
+"""A name behind a word of the same sentence."""
+
+
+def headed(ask: Ask) -> Ask:
+    """Return what is asked with a heading over each document that has a name in it."""
+    return replace(ask, documents=tuple(map(with_heading, ask.documents)))
+
+
+def with_heading(text: str) -> str:
+    r"""Return a document under its first name.
+
+    >>> with_heading("It is old. The code of the Van Sode office is 1.")
+    'Van Sode\nIt is old. The code of the Van Sode office is 1.'
+    """
+    name = NAME.search(text)
+    return f"{name.group()}\n{text}" if name else text
+
+
+class Condition(ChangedRun):
+    """Head documents."""
+
+    changes = "prompt"
+    needs = "documents with names in them"
+    cost = "the tokens of a name for each document"
+
+    def __init__(self, argument: str) -> None:
+        if argument:
+            raise errors.invalid(f"{FIELD} headed", "no arguments", argument[:40])
+
+    def rewrite(self, ask: Ask) -> Ask:
+        """Return what is asked with headings."""
+        return headed(ask)

@@ -1,0 +1,136 @@
+"""Heads that fetch: whose attention, from the question on, points at the document that answers.
+
+Few heads of a model do, and the mean over all heads does not. They are found on prompts whose right
+document is known, and then say of other prompts which document the model looks at.
+
+Source: Wu et al. 2024, arXiv:2404.15574 (retrieval heads), here by document and without an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from posbias import errors
+from posbias.engines.local import Reader
+from posbias.models.attention import Reading, softmax
+from posbias.models.families import family_of
+from posbias.models.watch import watched
+from posbias.prompts import Prompt
+
+Head = tuple[int, int]
+"""Layer and head, from 0."""
+
+
+def attended(reader: Reader, prompt: Prompt) -> Float[np.ndarray, "T H D"]:
+    """Return what share of each head's attention each document has, a mean over the question's tokens.
+
+    Rows are those of the question and of what stands behind it, up to where the answer begins. A
+    layer without attention has NaN.
+    """
+    documents, questions = prompt.of("document"), prompt.of("question")
+    if not documents or not questions or questions[-1].start < documents[-1].stop:
+        expected = "documents with a question behind them, whose tokens are known"
+        raise errors.invalid("prompt", expected, f"{len(documents)} documents")
+    rows = len(prompt.ids) - questions[-1].start
+    member = torch.zeros(len(prompt.ids), len(documents))
+    for k, span in enumerate(documents):
+        member[span.start : span.stop, k] = 1
+    family = family_of(reader.model.config)
+    if family.calls != "interface":  # what is watched otherwise has as many keys as queries
+        reader = Reader(reader.model, shared=False)
+    found: dict[int, Float[np.ndarray, "H D"]] = {}
+
+    def attend(reading: Reading) -> Float[Tensor, "B H n V"]:
+        weights = last_rows(reading, rows).cpu()
+        found[reading.layer] = (weights @ member).mean(1).numpy()
+        return reading.averages()
+
+    with watched(reader.model, family, attend):
+        reader.logits(prompt.ids, rows)
+    if not found:
+        raise errors.invalid("model", "one with attention", family.name)
+    nothing = np.full(next(iter(found.values())).shape, np.nan)
+    return np.stack([found.get(t, nothing) for t in range(len(family.layers(reader.model)))])
+
+
+def last_rows(reading: Reading, rows: int) -> Float[Tensor, "H rows k"]:
+    """Return the weights of the last queries, which see keys of a cache too."""
+    if reading.weights is not None:
+        return reading.weights[0, :, -rows:].float()
+    keys = reading.keys
+    z = reading.query[:, :, -rows:].float() @ keys * reading.scale
+    if reading.cap is not None:
+        z = torch.tanh(z / reading.cap) * reading.cap
+    mask = reading.mask
+    if mask is None:
+        k = keys.shape[-1]
+        seen = torch.ones(rows, k, dtype=torch.bool, device=z.device).tril(k - rows)
+        z = z.masked_fill(~seen, -torch.inf)
+    elif mask.dtype == torch.bool:
+        z = z.masked_fill(~mask[:, :, -rows:], -torch.inf)
+    else:
+        z = z + mask[:, :, -rows:]
+    if reading.beside is not None:
+        z = z + reading.beside[:, -rows:]
+    return softmax(z, reading.sinks)[0]
+
+
+def point(shares: Float[np.ndarray, "T H D"], heads: Sequence[Head]) -> Float[np.ndarray, "D"]:
+    """Return the share of attention that each document has of some heads, a mean over them.
+
+    >>> shares = np.array([[[0.2, 0.4], [0.1, 0.9]]])
+    >>> point(shares, [(0, 0)]).tolist(), point(shares, [(0, 0), (0, 1)]).round(2).tolist()
+    ([0.2, 0.4], [0.15, 0.65])
+    """
+    T, H, _ = shares.shape
+    if missing := [one for one in heads if not (0 <= one[0] < T and 0 <= one[1] < H)]:
+        expected = f"layers from 0 to {T - 1} and heads from 0 to {H - 1}"
+        raise errors.invalid("heads", expected, f"{missing[0][0]}.{missing[0][1]}")
+    return np.mean([shares[head] for head in heads], axis=0)
+
+
+def find_heads(reader: Reader, prompts: Iterable[Prompt], places: Iterable[int]) -> pd.DataFrame:
+    """Return a table of heads by how often each points at the right document, best first.
+
+    Parameters
+    ----------
+    reader
+        Reads prompts with a model.
+    prompts, places
+        Prompts with documents, and the place of the right one in each, from 0.
+
+    Returns
+    -------
+    DataFrame
+        By ``head`` (``17.4`` is head 4 of layer 17, both from 0): ``right``, the share of prompts
+        in which the right document has most of the head's attention; ``worst``, the same at its
+        worst place; ``lean``, by how many places it points further back than the right document
+        stands, on average; and ``place 1``, ``place 2`` …, the share by place.
+    """
+    asked = np.array([*places])
+    shares = [attended(reader, prompt) for prompt in prompts]
+    if not shares or len(shares) != len(asked):
+        raise errors.invalid("places", "one for each prompt", f"{len(asked)} for {len(shares)}")
+    return heads_table(np.stack([x.argmax(-1) for x in shares]), asked, shares[0].shape[-1])
+
+
+def heads_table(pointed: Int[np.ndarray, "N T H"], asked: Int[np.ndarray, "N"], documents: int) -> pd.DataFrame:
+    """Return the table of heads from where each points in each prompt."""
+    N, T, H = pointed.shape
+    hit = (pointed == asked[:, None, None]).reshape(N, -1)
+    columns: dict[str, Any] = {"right": hit.mean(0)}
+    where = [k for k in range(documents) if (asked == k).any()]
+    by_place = np.stack([hit[asked == k].mean(0) for k in where])
+    columns["worst"] = by_place.min(0)
+    columns["lean"] = (pointed - asked[:, None, None]).reshape(N, -1).mean(0)
+    columns |= {f"place {k + 1}": row for k, row in zip(where, by_place, strict=True)}
+    names = [f"{layer}.{head}" for layer in range(T) for head in range(H)]
+    table = pd.DataFrame(columns, index=pd.Index(names, name="head"))
+    return table.sort_values(["right", "worst"], ascending=False, kind="stable")

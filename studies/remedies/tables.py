@@ -1,0 +1,104 @@
+"""What each remedy gains, heads that point, and how often an alarm is right: frames of ``results/remedies.nc``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from jaxtyping import Bool, Float
+
+from posbias.comparison.multiplicity import holm
+from posbias.comparison.resampling import interval, resample_weights
+from posbias.lookup.scores import flip_p_value, paired_difference
+
+AS_IS, FLOORS = "as-is", ("oracle", "closed-book")
+LEVEL = 0.05
+NOT_REMEDIES = ("as-is-32", "heads", "alarm")
+"""Entries that are no condition."""
+FALSE_ALARMS = 0.1
+"""Share of right answers that an alarm may ring for where its limit is set."""
+
+
+def right_of(kept: Mapping[str, xr.Dataset]) -> dict[str, Float[np.ndarray, "C P"]]:
+    """Return right answers by set and place under each condition, by name without the model's."""
+    names = {key.split(".", 1)[1]: key for key in kept}
+    shown = [name for name in names if name not in NOT_REMEDIES]
+    return {name: kept[names[name]]["correct"].values.astype(float) for name in shown}
+
+
+def gain_of(right: Mapping[str, Float[np.ndarray, "C P"]], name: str) -> Float[np.ndarray, "C"]:
+    """Return by how much right answers are more than as is, by set; of sets that both have."""
+    C = len(right[name])
+    return np.asarray(right[name].mean(1) - right[AS_IS][:C].mean(1))
+
+
+def remedy_table(kept: Mapping[str, xr.Dataset]) -> pd.DataFrame:
+    """Return what each condition gains over all places alike, beside its worst place and its cost.
+
+    ``p`` is adjusted by Holm over all remedies in the table, floors left out. ``verdict`` is
+    ``helps``, ``does harm`` or ``undecided``.
+    """
+    right, rows = right_of(kept), {}
+    for name, correct in right.items():
+        entry = kept[f"smollm2.{name}"]
+        by_place = correct.mean(0)
+        gain = paired_difference(gain_of(right, name))
+        rows[name] = {
+            "sets": len(correct),
+            "right": correct.mean(),
+            "worst": by_place.min(),
+            "gain": gain.mean,
+            "low": gain.low,
+            "high": gain.high,
+            "p": flip_p_value(gain_of(right, name)),
+            "named": float(entry["kept"].mean()),
+            "requests": float(entry["requests"].mean()),
+            "tokens": float(entry["tokens_read"].mean()),
+        }
+    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("remedy")
+    table.loc[AS_IS, ["gain", "low", "high", "p"]] = np.nan
+    tried = table.index.difference([AS_IS, *FLOORS], sort=False)
+    table.loc[tried, "p"] = holm(table.loc[tried, "p"].to_numpy())
+    sure = table["p"] <= LEVEL
+    table["verdict"] = "undecided"
+    table.loc[sure & (table["low"] > 0), "verdict"] = "helps"
+    table.loc[sure & (table["high"] < 0), "verdict"] = "does harm"
+    return table.sort_values("right", ascending=False, kind="stable")
+
+
+def pointed_right(attention: Float[np.ndarray, "C P T H D"]) -> Bool[np.ndarray, "C P T H"]:
+    """Return whether each head points at the right document, which question k asks for."""
+    places = np.arange(attention.shape[1])
+    return np.asarray(attention.argmax(-1) == places[None, :, None, None])
+
+
+class Alarm(NamedTuple):
+    """Say how often an alarm rings: for wrong answers, for right ones, and the interval of the difference."""
+
+    found: float
+    false: float
+    low: float
+    high: float
+
+
+def judge_alarm(rings: Bool[np.ndarray, "C Q"], wrong: Bool[np.ndarray, "C Q"]) -> Alarm:
+    """Return how often an alarm rings; sets are resampled."""
+    weights = resample_weights(len(rings))
+    found = weights @ (rings & wrong).sum(1) / np.maximum(weights @ wrong.sum(1), 1)
+    false = weights @ (rings & ~wrong).sum(1) / np.maximum(weights @ (~wrong).sum(1), 1)
+    low, high = (float(x) for x in interval(found - false))
+    return Alarm(float(rings[wrong].mean()), float(rings[~wrong].mean()), low, high)
+
+
+def set_limit(signal: Float[np.ndarray, "C Q"], wrong: Bool[np.ndarray, "C Q"], most: float = FALSE_ALARMS) -> float:
+    """Return the limit above which an alarm rings that finds most errors at no more false alarms.
+
+    >>> set_limit(np.array([[0.0, 1.0, 2.0]]), np.array([[False, True, True]]))
+    0.0
+    """
+    limits = np.unique(signal)
+    kept = [x for x in limits if (signal[~wrong] > x).mean() <= most]
+    return float(kept[0])

@@ -1,0 +1,74 @@
+"""A study's engine gives what the package's does; its tables say what was measured."""
+
+import numpy as np
+import pytest
+import xarray as xr
+from lookup_worlds import byte_tokenizer
+from measuring import make
+
+from posbias.engines.local import LocalEngine
+from posbias.prompts import Ask, write_prompt
+from studies.remedies.engine import SetEngine
+from studies.remedies.tables import judge_alarm, pointed_right, remedy_table, set_limit
+
+TEXTS = ("one is 1", "two is 22", "three is 3")
+
+
+@pytest.fixture(scope="module")
+def world():
+    tokenizer = byte_tokenizer()
+    return make("llama", vocab_size=len(tokenizer), max_position_embeddings=2048).eval(), tokenizer
+
+
+def test_prompts_read_together_are_answered_as_one_by_one(world):
+    model, tokenizer = world
+    asks = [Ask(TEXTS, f"what is {name}?", "22") for name in ("one", "two", "all three")]
+    asks += [Ask(TEXTS[:1], "what is one?", "1")]
+    prompts = [write_prompt(tokenizer, "documents", ask, False, True) for ask in asks]
+    alone, together = LocalEngine(model, tokenizer), SetEngine(model, tokenizer)
+    for some in (prompts[:3], prompts[1:2], prompts):
+        expected = list(alone.loglikelihood(some))
+        for one, other in zip(together.loglikelihood(some), expected, strict=True):
+            assert one.log_probability == pytest.approx(other.log_probability, abs=1e-4)
+            assert one.is_greedy == other.is_greedy
+        expected = list(alone.generate(some, 5, "\n"))
+        for one, other in zip(together.generate(some, 5, "\n"), expected, strict=True):
+            assert one.ids == other.ids and one.text == other.text
+            assert one.log_probability == pytest.approx(other.log_probability, abs=1e-3)
+    assert (together.requests, together.tokens) == (alone.requests, alone.tokens)
+
+
+def entry(correct):
+    scores = {"correct": (("set", "question"), np.array(correct, dtype=float))}
+    for name in ("kept", "requests", "tokens_read"):
+        scores[name] = ((), 1.0)
+    return xr.Dataset(scores)
+
+
+def test_a_remedy_helps_if_it_does_in_nearly_every_set():
+    half, rng = np.tile([1, 0], (20, 1)), np.random.default_rng(0)
+    kept = {"as-is": half, "oracle": half * 0 + 1, "good": half * 0 + 1, "bad": half * 0}
+    kept["same"] = rng.permuted(half, axis=1)
+    table = remedy_table({f"smollm2.{name}": entry(x) for name, x in kept.items()})
+    verdicts = table["verdict"].to_dict()
+    assert {name: verdicts[name] for name in ("good", "bad", "same", "as-is")} == {
+        "good": "helps", "bad": "does harm", "same": "undecided", "as-is": "undecided",
+    }  # fmt: skip
+    assert table.loc["good", "gain"] == 0.5 and table.loc["same", "worst"] < 0.9
+    plain = table.loc["oracle", "p"]
+    assert table.loc["good", "p"] == pytest.approx(3 * plain), "Holm over three, not over floors"
+
+
+def test_an_alarm_is_judged_by_errors_found_and_false_alarms():
+    wrong = np.array([[1, 1, 0, 0]] * 10, dtype=bool)
+    rings = np.array([[1, 0, 0, 0]] * 10, dtype=bool)
+    found = judge_alarm(rings, wrong)
+    assert (found.found, found.false) == (0.5, 0.0) and found.low > 0
+    signal = np.array([[5.0, 3.0, 1.0, 4.0]] * 10)
+    assert set_limit(signal, wrong) == 4.0 and set_limit(signal, wrong, most=0.5) == 1.0
+
+
+def test_heads_point_at_what_is_asked_for():
+    attention = np.zeros((1, 2, 1, 2, 2))
+    attention[0, 0, 0, :, 0] = attention[0, 1, 0, 0, 1] = attention[0, 1, 0, 1, 0] = 1
+    assert pointed_right(attention).mean((0, 1)).tolist() == [[1.0, 0.5]]
