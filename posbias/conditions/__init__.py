@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from posbias import errors
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from posbias.engines import Engine
     from posbias.prompts import Ask, Prompt
 
@@ -38,9 +40,11 @@ class ChangedRun:
     """Change nothing; a kind of it changes what it says, and says what it needs and costs."""
 
     changes: ClassVar[str] = "prompt"
-    """``model``; ``reading`` (the model, for each prompt in its own way); ``prompt``; or ``asking``."""
+    """``model``; ``reading`` (the model, for each prompt in its own way); ``prompt``; ``asking``; or ``tokens``."""
     needs: ClassVar[str]
     cost: ClassVar[str]
+    profile = ""
+    """What a profile that is measured so is, if it is another one than of text."""
 
     @property
     def is_of_model(self) -> bool:
@@ -61,6 +65,10 @@ class ChangedRun:
     def rewrite(self, ask: Ask) -> Ask:
         """Return what is asked in place of it."""
         return ask
+
+    def reorder(self, ids: np.ndarray, seed: int, front: int) -> np.ndarray:
+        """Return the tokens of prompts, (N, n), in place of them; so many start tokens stay in front."""
+        return ids
 
     def choose(self, ask: Ask, engine: Engine, write: Write) -> Ask:
         """Return what is asked last, after an engine was asked otherwise."""

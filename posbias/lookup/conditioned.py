@@ -42,6 +42,8 @@ def check_conditions(
     for name, condition in conditions.items():
         if task.name != "documents" and condition.changes != "model":
             raise errors.invalid("condition", "one that changes the model, for the task kv", name)
+        if condition.changes == "tokens":
+            raise errors.invalid("condition", "one for what is asked; this one is for measure", name)
         for k, context in enumerate(contexts, 1):
             prompt = write(condition.rewrite(context.asks["competing"][0]))
             try:

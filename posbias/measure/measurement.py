@@ -212,6 +212,8 @@ class Measurement:
         reasons.pop("attention", None)  # said of each quantity that was asked for
         lines = [f"{names.get(name, name)}: none, of a model with {why}" for name, why in reasons.items()]
         lines.insert(0, layers)
+        if "profile" in attrs:
+            lines.append(f"profile: {attrs['profile']}")
         return "\n".join([f"Measurement of {self.described}", *lines, repr(self.influence)])
 
 

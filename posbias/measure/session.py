@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch import Tensor
 from posbias import errors
 from posbias.conditions import FIELD, ChangedRun, read_condition
 from posbias.measure.check import check_instrument
-from posbias.measure.corpus import Prompts, make_prompts
+from posbias.measure.corpus import Prompts, make_prompts, start_tokens
 from posbias.measure.instrument import Instrument
 from posbias.measure.plain import PlainInstrument
 from posbias.models.families import Family, family_of, row_of
@@ -32,8 +33,8 @@ class Session:
     def __init__(self, settings: Settings, prompts: Prompts | None = None) -> None:
         check_settings(settings)
         self.settings, self.source = settings, settings.source
-        self.prompts = cut_prompts(settings) if prompts is None else prompts
         self.condition = condition_of(settings)
+        self.prompts = cut_prompts(settings) if prompts is None else prompts
 
     @property
     def config(self) -> Any:
@@ -129,6 +130,8 @@ class Session:
         kept = {name: value for name, value in kept.items() if value is not None}
         if settings.condition is not None:
             kept["condition"] = self.condition.resolved(settings.condition, config)
+        if self.condition.profile:
+            kept["profile"] = self.condition.profile
         tokenizer = source.find_tokenizer()
         return kept | {
             "model": source.name(),
@@ -167,8 +170,8 @@ def condition_of(settings: Settings) -> ChangedRun:
     if settings.condition is None:
         return ChangedRun()
     name, condition = read_condition(settings.condition)
-    if condition.changes != "model":
-        raise errors.invalid(FIELD, "one that changes the model, for a measurement", name)
+    if condition.changes not in ("model", "tokens"):
+        raise errors.invalid(FIELD, "one that changes the model or its tokens, for a measurement", name)
     condition.check(settings.source.config())
     return condition  # type: ignore[no-any-return]
 
@@ -192,10 +195,11 @@ def attention_of(settings: Settings) -> str:
 
 
 def cut_prompts(settings: Settings) -> Prompts:
-    """Return the prompts that the settings describe."""
-    return make_prompts(
+    """Return the prompts that the settings describe, their tokens as the condition orders them."""
+    tokenizer = settings.source.load_tokenizer()
+    found = make_prompts(
         settings.corpus,
-        settings.source.load_tokenizer(),
+        tokenizer,
         settings.prompts,
         settings.length,
         rule=settings.rule,
@@ -204,6 +208,8 @@ def cut_prompts(settings: Settings) -> Prompts:
         special_tokens=settings.special_tokens,
         excluded=special_tokens(settings.source.config()),
     )
+    front = len(start_tokens(tokenizer)) if settings.special_tokens else 0
+    return replace(found, ids=condition_of(settings).reorder(found.ids, settings.seed, front))
 
 
 def of_row(config: Any) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def list_settings(subject: Subject) -> Iterator[tuple[str, str]]:
     else:
         kind = f"{attrs['architecture']}, {layers} layers" + (f" × {heads} heads" if heads else "")
         yield "model", f"{subject.title} ({kind}, {attrs['position']} positions)"
-    for title, name in (("condition", "condition"), ("weights", "quantisation")):
+    for title, name in (("condition", "condition"), ("profile", "profile"), ("weights", "quantisation")):
         if name in attrs:
             yield title, f"{attrs[name]:.200}"
     yield "corpus", f"{attrs['dataset']}, rule {attrs['rule']}"

@@ -14,6 +14,7 @@ import xarray as xr
 from jaxtyping import Int
 from torch import Tensor
 
+from posbias.conditions.each.order_shuffled import ORDERS, order_shuffled
 from posbias.files import data_folder
 from posbias.measure.corpus import start_tokens
 from posbias.measure.quantities.use import draw_replacements
@@ -21,7 +22,6 @@ from posbias.measure.session import Session
 from posbias.settings import Settings
 from studies.changes import measure_changes, measure_gradient
 from studies.making import go_on
-from studies.orders.orders import ORDERS, reorder
 from studies.summaries import shave
 
 EACH = 6
@@ -66,7 +66,7 @@ def open_orders(settings: Settings) -> tuple[Session, dict[str, Int[Tensor, "N n
     """Return a session, and its prompts in every order."""
     session = Session(replace(settings, quantities=("mixing", "influence")))
     ids, front = session.ids.numpy(), front_of(session)
-    reordered = {order: reorder(ids, order, seed=settings.seed, front=front) for order in ORDERS}
+    reordered = {order: order_shuffled(ids, order, seed=settings.seed, front=front) for order in ORDERS}
     return session, {order: torch.from_numpy(rows) for order, rows in reordered.items()}
 
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 from lookup_worlds import byte_tokenizer
-from measuring import make
+from measuring import WORDS, make, save
 
+import posbias
 from posbias import conditions
 from posbias.conditions import NAMES, describe, read_condition, read_conditions
 from posbias.conditions.each.headed import with_heading
@@ -252,3 +253,41 @@ def test_a_heading_is_the_first_name():
     assert with_heading("It is here. The Old Mill bridge was opened.").startswith("Old Mill\nIt")
     assert with_heading("Nothing. Is named here.") == "Nothing. Is named here."
     assert "Document 1: one is 1" in written(read_condition("headed")[1].rewrite(ASK))
+
+
+def test_shuffled_tokens_are_measured_and_said_to_be(tmp_path):
+    """As if the text had been written so; start tokens stay, and the file says what its profile is."""
+    save(tmp_path / "llama")
+    (tmp_path / "d.txt").write_text(" ".join(WORDS[k % 40] for k in range(60)))
+    opened = posbias.open(tmp_path / "llama")
+    how = {"prompts": 1, "length": 40, "dataset": tmp_path / "d.txt"}
+    plain = opened.measure(**how).results
+    found = opened.measure(**how, condition="order-shuffled")
+    ids, before = found.results["tokens"].values, plain["tokens"].values
+    assert (ids[:, 0] == before[:, 0]).all() and (ids != before).any() and sorted(ids[0]) == sorted(before[0])
+    assert np.array_equal(ids, conditions.order_shuffled(before, front=1))
+    words = opened.source.load_tokenizer().decode(ids[0, 1:])
+    again = opened.measure(texts=[words], length=40).results
+    assert np.array_equal(again["tokens"], ids) and np.allclose(again["influence"], found.results["influence"])
+    assert "profile: bias proper" in repr(found) and "profile" not in plain.attrs
+    assert "of it earned by the order" in found.report(tmp_path / "r.html").read_text()
+    inside = opened.measure(**how, condition="order-shuffled:inside")
+    assert "what the order that is left earns" in repr(inside)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"condition": "order-shuffled:sorted"}, "condition order-shuffled: expected one of blocks, inside"),
+        ({"condition": "order-shuffled:blocks"}, "order: expected prompts of at least 32 tokens, a block, received 15"),
+        ({"condition": "parallel-windows"}, "condition: expected one that changes the model or its tokens"),
+        ({"condition": ["sharper", "numbered"]}, "condition: expected one, for a measurement is of one, received 2"),
+    ],
+)
+def test_what_a_measurement_cannot_change_is_refused_in_a_line(tmp_path, monkeypatch, asked, expected):
+    save(tmp_path / "llama")
+    (tmp_path / "d.txt").write_text(" ".join(WORDS[k % 40] for k in range(60)))
+    monkeypatch.setattr("posbias.models.loading.Source.load_model", None)
+    with pytest.raises(ValueError) as error:
+        posbias.open(tmp_path / "llama").measure(1, 16, tmp_path / "d.txt", **asked)
+    assert str(error.value).startswith(expected) and "\n" not in str(error.value)

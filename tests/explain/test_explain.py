@@ -354,6 +354,7 @@ BAD_PROMPTS = {
     ),
     "condition": ({"condition": "nothing"}, "condition: expected one of adapter"),
     "asking": ({"text": ROW, "condition": "one-by-one"}, "condition: expected one that changes the model or the"),
+    "tokens": ({"condition": "order-shuffled"}, "condition: expected one that changes the model or the prompt"),
     "no documents": ({"condition": "order:reversed"}, "condition: expected one that changes the model, for a prompt"),
     "heads": ({"condition": "sharper:heads=9.9"}, "condition: heads: expected layers from 0 to 2"),
     "setting": ({"rule": "cut"}, "explain: expected settings among dtype, device"),

@@ -69,6 +69,7 @@ def test_gains_are_paired_over_contexts_and_adjusted_for_how_many_there_are(worl
         ({"conditions": ["nothing"]}, "condition: expected one of adapter"),
         ({"conditions": ["sharper:heads=9.9"]}, "condition: heads: expected layers from 0 to"),
         ({"conditions": ["numbered"], "task": "kv"}, "condition: expected one that changes the model, for the task kv"),
+        ({"conditions": ["order-shuffled"]}, "condition: expected one for what is asked; this one is for measure"),
     ],
 )
 def test_conditions_that_cannot_be_are_refused(world, more, expected):

@@ -7,9 +7,10 @@ import xarray as xr
 from measuring import save, text
 from transformers import AutoModelForCausalLM
 
+from posbias.conditions.each.order_shuffled import ORDERS, order_shuffled
 from studies import making
 from studies.changes import measure_gradient
-from studies.orders import measure, orders, rounding, tables
+from studies.orders import measure, rounding, tables
 from studies.orders.__main__ import PARTS
 from studies.results import Results
 
@@ -31,7 +32,7 @@ def blocks(row, size=32):
 
 def test_each_order_keeps_what_it_says():
     ids = prompts()
-    found = {order: orders.reorder(ids, order) for order in orders.ORDERS}
+    found = {order: order_shuffled(ids, order) for order in ORDERS}
     assert np.array_equal(found["written"], ids)
     for order in ("blocks", "inside", "shuffled"):
         assert all(sorted(x) == sorted(y) for x, y in zip(found[order], ids, strict=True)), order
@@ -45,17 +46,17 @@ def test_each_order_keeps_what_it_says():
 
 def test_start_tokens_stay_and_numbers_do_not_depend_on_how_many_there_are():
     ids = prompts(5)
-    found = orders.reorder(ids, "shuffled", seed=3, front=2)
+    found = order_shuffled(ids, "shuffled", seed=3, front=2)
     assert np.array_equal(found[:, :2], ids[:, :2]) and not np.array_equal(found, ids)
-    assert np.array_equal(orders.reorder(ids[:2], "shuffled", seed=3, front=2), found[:2])
-    assert not np.array_equal(orders.reorder(ids, "shuffled", seed=4, front=2), found)
+    assert np.array_equal(order_shuffled(ids[:2], "shuffled", seed=3, front=2), found[:2])
+    assert not np.array_equal(order_shuffled(ids, "shuffled", seed=4, front=2), found)
 
 
 def test_an_order_is_refused_where_there_is_none():
     with pytest.raises(ValueError, match="order: expected prompts of at least 32 tokens, a block, received 16"):
-        orders.reorder(prompts(2, 16), "blocks")
+        order_shuffled(prompts(2, 16), "blocks")
     with pytest.raises(ValueError, match="order: expected one of written, blocks, inside, shuffled, drawn, received"):
-        orders.reorder(prompts(2), "sorted")
+        order_shuffled(prompts(2), "sorted")
 
 
 STAY, OWN, MATCH = 0.9, 1.0, 4.0
@@ -86,9 +87,9 @@ def test_the_split_is_that_of_a_network_whose_profile_is_known():
     mean = float((pairs * chance[::-1]).sum() / pairs.sum())  # of any two tokens of a prompt
     known = {"written": own + MATCH * chance, "shuffled": own + MATCH * mean, "drawn": own + MATCH / letters}
     for order, expected in known.items():
-        found = toy(orders.reorder(ids, order))[:, :-1].mean(0)
+        found = toy(order_shuffled(ids, order))[:, :-1].mean(0)
         assert np.abs(found - expected).max() < 0.12, order
-    arrays = {"gradient": (("prompt", "order", "position"), np.stack([toy(orders.reorder(ids, o)) for o in known], 1))}
+    arrays = {"gradient": (("prompt", "order", "position"), np.stack([toy(order_shuffled(ids, o)) for o in known], 1))}
     split = tables.split_table(xr.Dataset(arrays, {"order": list(known)}), "gradient")["value"]
     unit = {order: p / p.mean() for order, p in known.items()}
     proper, earned = unit["drawn"][-8:].mean() - 1, (unit["written"] - unit["drawn"])[-8:].mean()
@@ -100,7 +101,7 @@ def test_a_network_without_an_order_has_no_bias_proper():
     """A mean over tokens reads every place alike, so that only a text with an order of its own could have a profile."""
     ids = sticky(2000, N, np.random.default_rng(1))
     early = np.where(np.arange(N) < N // 2, 3.0, 1.0)  # tokens of the first half are long ones
-    size = np.where(orders.reorder(ids * 0 + early.astype(int), "shuffled") > 1, 3.0, 1.0)
+    size = np.where(order_shuffled(ids * 0 + early.astype(int), "shuffled") > 1, 3.0, 1.0)
     flat = tables.ends_of(tables.binned(size).mean(0) / size.mean())
     assert flat["first eighth"] == pytest.approx(1, abs=0.05) and flat["last eighth"] == pytest.approx(1, abs=0.05)
     written = tables.ends_of(tables.binned(np.tile(early, (5, 1))).mean(0) / early.mean())
@@ -142,7 +143,7 @@ def test_entries_are_the_models_own_and_go_on(place, tmp_path, monkeypatch):
     assert np.isfinite(use).sum(-1).min() >= 7 and np.isfinite(use[..., 0]).all()
     assert not np.allclose(found["gradient"][0, 0], found["gradient"][0, 3], rtol=1e-2)
     table = tables.order_table(found, "gradient")
-    assert list(table.index) == list(orders.ORDERS) and table["first eighth"].between(0, 8).all()
+    assert list(table.index) == list(ORDERS) and table["first eighth"].between(0, 8).all()
     more = run(place, tmp_path / "more.nc", "gradient", count=5)["tiny.gradient"]
     assert np.array_equal(more["gradient"][:4, :4], found["gradient"][:, :4])
 
