@@ -89,7 +89,8 @@ def preview(settings: Settings, text: Any, *, deletions: bool, **asked: Any) -> 
     read = [f"a gradient of {n} tokens"]
     if can_contribute(session, condition, n):
         read.append("contributions")
-    read += [f"{len(parts)} deletions, each from where its segment begins"] * deletions
+    if deletions:
+        read.append(f"{len(parts)} deletions, each from where its segment begins")
     return "\n".join([f"{chosen.words}, behind {len(parts)} segments", *parts, f"To be read: {', '.join(read)}"])
 
 

@@ -217,7 +217,7 @@ def derivatives_apart(
     if top.all() or not 0 < P < 1:
         return None
     margin = z[:, top].logsumexp(-1) - z[:, ~top].logsumexp(-1)
-    middle, up, down = margin[:1], margin[1 : DIRECTIONS + 1], margin[DIRECTIONS + 1 :]
+    middle, up, down = margin.split([1, DIRECTIONS, DIRECTIONS])
     slopes = (gradient.to(u) * u).sum((-2, -1)).double().cpu() * int(top.sum()) / (P * (1 - P))
     differences = (up - down) / (2 * STEP)
     largest = max(_size(slopes), _size(differences))

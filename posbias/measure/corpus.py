@@ -148,11 +148,16 @@ def _document(where: str, row: Mapping[str, Any], column: str) -> Document:
     """Return the text of a row, or its conversation, without the fields that only other messages have."""
     found: Any = row.get(column)
     if is_conversation(found):
-        found = [{name: x for name, x in one.items() if x is not None or name == "content"} for one in found]
+        found = list(map(_own_fields, found))
     if not isinstance(found, str) and not is_conversation(found):
         received = " ".join(str(row).split())[:60]
         raise errors.invalid(where, f"a record with a text in {column!r} (--field)", received)
     return found  # type: ignore[no-any-return]
+
+
+def _own_fields(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message without the fields that are empty in it; an empty content stays."""
+    return {name: x for name, x in message.items() if x is not None or name == "content"}
 
 
 def choose_corpus(asked: Mapping[str, Any]) -> tuple[Corpus, str]:
@@ -226,14 +231,7 @@ def make_prompts(
     body = n - len(front)
     rng = np.random.default_rng(seed)
     if rule == "random":
-        special = set(excluded)  # and those with a role, and those that are marked and have none, as reserved ones are
-        if not isinstance(tokenizer, Vocabulary):
-            special |= {*tokenizer.all_special_ids}
-            special |= {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
-        ordinary = np.setdiff1d(np.arange(len(tokenizer)), [*special])
-        if ordinary.size == 0:
-            raise errors.invalid("tokenizer", "tokens that are not special", f"none of {len(tokenizer)}")
-        ids = rng.choice(ordinary, size=(N, body))
+        ids = rng.choice(_ordinary_tokens(tokenizer, excluded), size=(N, body))
         ids = np.hstack([np.tile(np.array(front, dtype=np.int64), (N, 1)), ids]).astype(np.int64)
         return Prompts(ids, np.arange(N))
     found: list[tuple[list[int], int]] = []  # ids and document
@@ -253,6 +251,18 @@ def make_prompts(
         received += "; a folder has a document in each .txt file"
         received += "" if rule == "cut" else ", --rule cut with --per-document takes prompts from inside"
     raise errors.invalid(f"dataset {corpus.dataset}", f"{N} prompts of {n} tokens", received)
+
+
+def _ordinary_tokens(tokenizer: Any, excluded: Collection[int]) -> Int[np.ndarray, "v"]:
+    """Return the ids that are not special: those with a role are, and those that are marked and have none."""
+    special = set(excluded)
+    if not isinstance(tokenizer, Vocabulary):
+        special |= {*tokenizer.all_special_ids}
+        special |= {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
+    ordinary = np.setdiff1d(np.arange(len(tokenizer)), [*special])
+    if ordinary.size == 0:
+        raise errors.invalid("tokenizer", "tokens that are not special", f"none of {len(tokenizer)}")
+    return ordinary
 
 
 def shortest(corpus: Corpus, tokenizer: Any, *, special_tokens: bool) -> int:

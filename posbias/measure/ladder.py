@@ -78,7 +78,7 @@ class Climb:
 
     def norms(self) -> Float[Tensor, "B rungs P n"]:
         """Return the norms of the gradients at each token."""
-        found = [torch.stack([_norms(g) for g in gradients], dim=1) for gradients in self.gradients.values()]
+        found = [torch.stack(list(map(_norms, gradients)), dim=1) for gradients in self.gradients.values()]
         return torch.stack(found, dim=1)
 
 

@@ -153,7 +153,9 @@ class Traces:
                 layers.append(found | {name: found[name].astype(np.float32) for name in wide})
                 layer.sums = {}
                 bar.update()
-        out = {name: np.stack([means.pop(name) for means in layers]) for name in list(layers[0] if layers else ())}
+        out: dict[str, np.ndarray] = {}
+        for name in list(layers[0]) if layers else ():
+            out[name] = np.stack([means.pop(name) for means in layers])
         for one in self.own:
             out |= {name: rows[name] for name in one.rows} | one.arrays(N)
         if "norm_ratio" in rows:
@@ -178,13 +180,8 @@ class Traces:
         out |= self.session.prompt_arrays()
         if positions is None:
             return out
-        return out | {
-            "slopes": positions.slopes,
-            "position_bias": positions.bias,
-            "scale": positions.scale,
-            "window": positions.window,
-            "reach": positions.reach,
-        }
+        named = ("slopes", "scale", "window", "reach")
+        return out | {name: getattr(positions, name) for name in named} | {"position_bias": positions.bias}
 
     def read_batch(self, k: int) -> None:
         """Measure the k-th batch and add to the sums; raise ValueError for a NaN or Inf."""
