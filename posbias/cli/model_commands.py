@@ -86,7 +86,7 @@ SUBJECT = Annotated[
 ]
 
 
-@with_options(measuring=group(Corpus, Settings, door="report", **UNLESS_GIVEN))
+@with_options(opening=group(Opening), measuring=group(Corpus, Settings, door="report", **UNLESS_GIVEN))
 def report(
     subject: SUBJECT,
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write (.html).")],
@@ -99,12 +99,14 @@ def report(
     ] = False,
     overwrite: Replace = False,
     *,
+    opening: dict[str, Any],
     measuring: dict[str, Any],
 ) -> None:
     """Answer in one page: what its prompts' tenths receive, is the middle lost, what predicts it; with figures."""
     is_file = subject.endswith(".nc") and not Path(subject).is_dir()
     check_output(output, ".html", overwrite=overwrite or dry_run)
     of_model = measuring | {"dry_run": dry_run or None, "keep": keep}
+    of_model |= {name: value for name, value in opening.items() if value != getattr(Opening(), name)}
     given = [name for name, value in of_model.items() if value is not None]
     if is_file and given:
         raise errors.invalid(given[0], "a model to measure", f"the file {subject}, measured already")
@@ -117,9 +119,9 @@ def report(
     if measuring["prompts"] != 1:  # which climbs no ladder
         measuring |= REPORTED
     if dry_run:
-        with posbias.open(subject)._running(measuring, False) as (settings, _):
+        with posbias.open(subject, **opening)._running(measuring, False) as (settings, _):
             return _show_estimate(settings)
-    measured = load(subject) if is_file else posbias.open(subject).measure(**measuring)
+    measured = load(subject) if is_file else posbias.open(subject, **opening).measure(**measuring)
     if processes.rank():
         return
     if keep is not None:

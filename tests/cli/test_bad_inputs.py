@@ -158,6 +158,7 @@ MEASUREMENTS = [
             "P/bloom --keep k.txt": ("keep", "k.txt"),
             "P/bloom --keep P/good.nc": ("good.nc", "not there yet, or --overwrite"),
             "P/good.nc --prompts 3": ("prompts", "measured already"),
+            "P/good.nc --no-cache": ("cache", "measured already"),
             "P/lookup.nc": ("lookup.nc", "a measurement", "a lookup, which posbias.load_lookup and --lookup read"),
             "P/good.nc --lookup P/lookup.nc": ("lookup.nc", "a lookup of layout 2", "layout 7"),
         },
