@@ -22,19 +22,22 @@ class Likelihood(NamedTuple):
 
 
 class Generated(NamedTuple):
-    """Hold an engine's own answer: its text, its tokens where they are known, and its log-probability, NaN if not."""
+    """Hold an engine's own answer: its text, its tokens where they are known, and its log-probability, NaN if not.
+
+    ``length`` is how many tokens it has, and ``is_cut`` whether it had not ended by itself.
+    """
 
     text: str
     ids: tuple[int, ...]
     log_probability: float
+    length: int
+    is_cut: bool = False
 
 
 class Engine(Protocol):
     """What answers requests, one after another in their order."""
 
     name: str
-    has_loglikelihood: bool
-    """Whether it tells how likely a given answer is."""
     has_gradients: bool
     """Whether the model is in this process, so that it can be changed and differentiated."""
     requests: int
@@ -42,11 +45,24 @@ class Engine(Protocol):
     tokens: int
     """How many tokens these had, with those of their answers."""
 
+    @property
+    def has_loglikelihood(self) -> bool:
+        """Whether it tells how likely a given answer is."""
+
     def loglikelihood(self, prompts: Sequence[Prompt]) -> Iterator[Likelihood]:
         """Yield how likely the answer of each prompt is."""
 
     def generate(self, prompts: Sequence[Prompt], most: int, until: str = "") -> Iterator[Generated]:
         """Yield an answer to each prompt, of at most so many tokens, up to one with a letter of ``until``."""
+
+
+def has_ended(text: str, until: str) -> bool:
+    r"""Tell whether an answer has a letter that ends it behind its first word.
+
+    >>> has_ended("\n\nIt is 3", "\n"), has_ended("\nIt is 3.\n", "\n")
+    (False, True)
+    """
+    return not {*until}.isdisjoint(text.lstrip())
 
 
 def check_engine(engine: Engine, need: str) -> None:

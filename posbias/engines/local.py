@@ -15,11 +15,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from posbias.engines import Generated, Likelihood
+from posbias.engines import Generated, Likelihood, has_ended
 from posbias.prompts import Prompt
 
 TOLERANCE, HALF = 1e-3, 0.5
 """Nats by which an answer may differ where its prompt was not read whole, in 32 bits and in 16."""
+BATCH, TOKENS = 8, 2**14
+"""Prompts that are answered side by side, and tokens that they have in all, at most."""
 PIECE = 512
 """Most tokens read at a time into a cache: fused attention with a cache computes what the causal mask hides, too."""
 
@@ -98,6 +100,55 @@ def as_it_is(model: Any, prompt: Prompt) -> AbstractContextManager[None]:
     return nullcontext()
 
 
+def batched(prompts: Sequence[Prompt]) -> Iterator[Sequence[Prompt]]:
+    """Yield as many prompts at a time as are answered side by side."""
+    longest = max((len(prompt.ids) for prompt in prompts), default=1)
+    size = max(1, min(BATCH, TOKENS // longest))
+    for start in range(0, len(prompts), size):
+        yield prompts[start : start + size]
+
+
+@torch.no_grad()
+def greedy_batch(model: Any, tokenizer: Any, prompts: Sequence[Prompt], most: int, until: str = "") -> list[Generated]:
+    """Return the likeliest answers of prompts that are read side by side, padded on their left."""
+    from transformers import GenerationConfig
+
+    special = sorted({*tokenizer.all_special_ids})
+    n, pad = max(len(prompt.ids) for prompt in prompts), special[0] if special else 0
+    rows = [[pad] * (n - len(prompt.ids)) + [*prompt.ids] for prompt in prompts]
+    ids = torch.tensor(rows, device=model.get_input_embeddings().weight.device)
+    lengths = torch.tensor([len(prompt.ids) for prompt in prompts], device=ids.device)
+    mask = (torch.arange(n, device=ids.device) >= n - lengths[:, None]).long()
+    logs: list[Tensor] = []
+
+    def watch(ids: Tensor, logits: Tensor) -> Tensor:
+        logs.append(logits.double().log_softmax(-1).amax(-1).cpu())
+        return logits
+
+    def ended(ids: Tensor, scores: Any, **more: Any) -> Tensor:
+        return torch.tensor([has_ended(tokenizer.decode(row), until) for row in ids[:, n:]], device=ids.device)
+
+    own, model.generation_config = model.generation_config, GenerationConfig()  # or its author's penalties would count
+    try:
+        how: dict[str, Any] = {"do_sample": False, "eos_token_id": special or None, "pad_token_id": pad}
+        how |= {"logits_processor": [watch], "stopping_criteria": [ended]}
+        found = model.generate(ids, attention_mask=mask, max_new_tokens=most, **how)[:, n:].tolist()
+    finally:
+        model.generation_config = own
+    told = torch.stack(logs, 1)
+    return [_cut(tokenizer, row, log, until) for row, log in zip(found, told, strict=True)]
+
+
+def _cut(tokenizer: Any, tokens: Sequence[int], logs: Tensor, until: str) -> Generated:
+    """Return an answer up to where it ends."""
+    special = {*tokenizer.all_special_ids}
+    ids = list(takewhile(lambda token: token not in special, tokens))
+    if ids and has_ended(tokenizer.decode(ids), until):
+        del ids[-1]
+    log = float(logs[: len(ids)].sum()) if ids else float("nan")
+    return Generated(tokenizer.decode(ids), tuple(ids), log, len(ids), len(ids) == len(tokens))
+
+
 class LocalEngine:
     """Ask a model in this process, which may be changed while it reads a prompt.
 
@@ -141,19 +192,27 @@ class LocalEngine:
     def generate(self, prompts: Sequence[Prompt], most: int, until: str = "") -> Iterator[Generated]:
         """Yield an answer to each prompt, its likeliest token each time.
 
-        An answer ends before a special token, or before a token with a letter of ``until`` that is not its first.
+        An answer ends before a special token, or before a token with a letter of ``until`` that follows a word. Some
+        prompts are answered at once, unless the model is changed for each of them.
         """
+        if self.changed is as_it_is:
+            for some in batched(prompts):
+                found = greedy_batch(self.model, self.tokenizer, some, most, until)
+                for prompt, one in zip(some, found, strict=True):
+                    self._count(len(prompt.ids) + len(one.ids))
+                    yield one
+            return
         special = {*self.tokenizer.all_special_ids}
 
         def ends(tokens: Sequence[int], token: int) -> bool:
-            return token in special or bool(tokens) and not {*until}.isdisjoint(self.tokenizer.decode([token]))
+            return token in special or has_ended(self.tokenizer.decode([*tokens, token]), until)
 
         for prompt in prompts:
             with self.changed(self.model, prompt):
                 ids = self.reader.greedy(prompt.ids, most, ends)
                 log = self.reader.answer(prompt.ids, ids)[0] if ids else float("nan")
             self._count(len(prompt.ids) + len(ids))
-            yield Generated(self.tokenizer.decode(ids), tuple(ids), log)
+            yield Generated(self.tokenizer.decode(ids), tuple(ids), log, len(ids), len(ids) == most)
 
     def _count(self, tokens: int) -> None:
         """Add a request to what was asked."""

@@ -213,7 +213,8 @@ class Model:
         made_up = 8 if rows is None and prompts is None else prompts
         own: dict[str, Any] = {"prompts": made_up, "arms": "competing", **settings}
         with self._looking_up("documents", rows, progress, **own) as (asked, shown):
-            return fetching_heads(*asked, progress=shown)
+            chosen, wanted, given = asked
+            return fetching_heads(chosen, wanted, given, progress=shown)
 
     def preview_lookup(self, task: str = "documents", rows: Any = None, **asked: Any) -> str:
         """Return the first prompt of a lookup and how many there are, for the same arguments; no weights are read."""

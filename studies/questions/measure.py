@@ -15,8 +15,10 @@ import numpy as np
 import torch
 import xarray as xr
 
-from posbias.engines.local import Reader
+from posbias.engines import Engine
+from posbias.engines.local import LocalEngine
 from posbias.files import data_folder
+from posbias.prompts import Prompt
 from posbias.settings import Settings
 from studies.making import go_on
 from studies.questions.rows import (
@@ -29,9 +31,12 @@ from studies.questions.rows import (
     read_questions,
     write_message,
 )
+from studies.summaries import stacked
 
 MOST = 100
 """Tokens of an answer, at most, as published."""
+SAMPLE = 10
+"""Questions that are also asked in 32 bits."""
 DIMS = ("question", "place")
 MEANINGS = {
     "correct": "1 where the answer's first line holds an accepted answer (SQuAD's normalisation), else 0",
@@ -39,6 +44,8 @@ MEANINGS = {
     "tokens": "tokens of the prompt",
     "written": "tokens of the answer; the longest is cut",
     "rank": "how many competitors BM25 ranks above the passage that holds the answer",
+    "same": "of the first questions, 1 where the first line of the answer is that in 32 bits, else 0",
+    "correct_32": "of the first questions, 1 where the answer in 32 bits is right, else 0",
 }
 
 
@@ -79,68 +86,73 @@ def _measure(
     prompts: Callable[[Question], Sequence[tuple[Passage, ...]]],
     name: str,
 ) -> xr.Dataset:
-    """Return the scores of all prompts of all questions; what an earlier run left is not asked again."""
-    source = settings.source
-    tokenizer = source.load_tokenizer()
-    reader = Reader(source.load_model(torch.float32, "cpu", None, "sdpa"))
-    ends = {tokenizer.eos_token_id, *tokenizer.all_special_ids}
-
-    def read(k: int) -> Mapping[str, np.ndarray]:
-        asked = []
-        for passages in reversed(prompts(rows[k])):  # the first ones are common to two neighbours
-            asked.append(_answer(reader, tokenizer, ends, rows[k], passages))
-        return _columns(asked[::-1])
-
-    path = data_folder() / "unfinished" / f"{name}-{source.version()[-16:]}.npz"
-    found = go_on(len(rows), read, path, "questions")
-    arrays = {
-        key: (DIMS, found[key].astype(np.int16), {"long_name": MEANINGS[key]}) for key in found
-    }
+    """Return the scores of all prompts of all questions, asked in 16 bits, and some of them also in 32."""
+    found = _ask(settings, rows, prompts, name, torch.bfloat16)
+    sample = _ask(settings, rows[:SAMPLE], prompts, name, torch.float32)
+    arrays = {}
+    for key in ("correct", "source", "tokens", "written"):
+        arrays[key] = (DIMS, found[key].astype(np.int16), {"long_name": MEANINGS[key]})
+    same = found["line"][: len(sample["line"])] == sample["line"]
+    for key, values in (("same", same), ("correct_32", sample["correct"])):
+        arrays[key] = (("sample", "place"), values.astype(np.int16), {"long_name": MEANINGS[key]})
     about = {
-        "model": source.name(),
-        "revision": source.version(),
+        "model": settings.source.name(),
+        "revision": settings.source.version(),
         "dataset": "nq-open-oracle, Liu et al. 2023",
         "sha256": SHA256,
         "prompts": len(rows),
         "length": settings.length,
         "seed": settings.seed,
-        "dtype": "float32",
+        "dtype": "bfloat16",
     }
     return xr.Dataset(arrays, attrs=about)
 
 
-def _columns(rows: Sequence[Mapping[str, int]]) -> dict[str, np.ndarray]:
-    """Return the numbers of rows by name."""
-    found = {}
-    for name in rows[0]:
-        found[name] = np.array([row[name] for row in rows])
-    return found
+def _ask(
+    settings: Settings,
+    rows: Sequence[Question],
+    prompts: Callable[[Question], Sequence[tuple[Passage, ...]]],
+    name: str,
+    dtype: torch.dtype,
+) -> dict[str, np.ndarray]:
+    """Return scores and first lines of all prompts; what an earlier run left is not asked again."""
+    source = settings.source
+    tokenizer = source.load_tokenizer()
+    engine = LocalEngine(source.load_model(dtype, "cpu", None, "sdpa"), tokenizer)
+
+    def read(k: int) -> Mapping[str, np.ndarray]:
+        return _answer(engine, tokenizer, rows[k], prompts(rows[k]))
+
+    kind = f"{dtype}".removeprefix("torch.")
+    path = data_folder() / "unfinished" / f"{name}-{kind}-{source.version()[-16:]}.npz"
+    return go_on(len(rows), read, path, "questions")
 
 
 def _answer(
-    reader: Reader, tokenizer: Any, ends: set[int], question: Question, passages: Sequence[Passage]
-) -> dict[str, int]:
-    """Return the scores of one prompt's answer, which is the model's likeliest token each time."""
-    message = [{"role": "user", "content": write_message(question, passages)}]
-    text = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
-    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    tokens = reader.greedy(
-        ids, MOST, lambda some, token: token in ends or _has_line(tokenizer, some)
-    )
-    line = tokenizer.decode(tokens).strip().split("\n")[0].strip()
-    where = [
-        k
-        for k, one in enumerate(passages)
-        if normalise(line) and normalise(line) in normalise(one.text)
-    ]
-    return {
-        "correct": int(holds(line, question.answers)),
-        "source": where[0] if len(where) == 1 else -1,
-        "tokens": len(ids),
-        "written": len(tokens),
-    }
+    engine: Engine,
+    tokenizer: Any,
+    question: Question,
+    prompts: Sequence[Sequence[Passage]],
+) -> dict[str, np.ndarray]:
+    """Return by name the scores of the answers to one question, and their first lines."""
+    asked = []
+    for passages in prompts:
+        message = [{"role": "user", "content": write_message(question, passages)}]
+        text = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        asked.append(Prompt(text, "", tuple(ids)))
+    rows = []
+    for prompt, passages, found in zip(asked, prompts, engine.generate(asked, MOST, "\n"), strict=True):
+        line = found.text.strip().split("\n")[0].strip()
+        rows.append({
+            "correct": int(holds(line, question.answers)), "source": _source(line, passages),
+            "tokens": len(prompt.ids), "written": len(found.ids), "line": line,
+        })  # fmt: skip
+    return stacked(rows)
 
 
-def _has_line(tokenizer: Any, tokens: Sequence[int]) -> bool:
-    """Tell whether a first line with words has ended: what follows is not scored."""
-    return bool(tokens) and "\n" in tokenizer.decode(tokens).strip(" ").lstrip("\n")
+def _source(line: str, passages: Sequence[Passage]) -> int:
+    """Return the passage that alone holds a line, -1 where none or several do."""
+    said = normalise(line)
+    where = [k for k, one in enumerate(passages) if said and said in normalise(one.text)]
+    return where[0] if len(where) == 1 else -1

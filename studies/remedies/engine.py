@@ -120,8 +120,11 @@ class SetEngine:
                 use_cache=True,
             )
             last, length = out.last_hidden_state[:, 0], length + 1
-        pairs = zip(said, logs, strict=True)
-        return [Generated(self.tokenizer.decode(x), tuple(x), log if x else float("nan")) for x, log in pairs]
+        given = []
+        for x, log in zip(said, logs, strict=True):
+            text = self.tokenizer.decode(x)
+            given.append(Generated(text, tuple(x), log if x else float("nan"), len(x)))
+        return given
 
     @torch.no_grad()
     def _read(self, rows: Sequence[Sequence[int]], most: int) -> tuple[Float[Tensor, "B w d"], int, Any]:

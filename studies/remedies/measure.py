@@ -184,7 +184,7 @@ def answers_under(condition: Any, engine: SetEngine, prompts: Sequence[Prompt]) 
     if engine.together > 1:  # the same change for all of them
         with condition.changed(engine.model, prompts[0]):
             return list(engine.loglikelihood(prompts))
-    found = []
+    found: list[Any] = []
     for prompt in prompts:
         with ExitStack() as stack:
             stack.enter_context(condition.changed(engine.model, prompt))

@@ -227,7 +227,7 @@ class Turning:
     def generate(self, prompts, most, until=""):
         for prompt in prompts:
             text = self.said[prompt.documents[0]]
-            yield Generated(text, (1,), -1.0)
+            yield Generated(text, (1,), -1.0, 1)
 
     def loglikelihood(self, prompts):
         for prompt in prompts:

@@ -26,7 +26,7 @@ class Says:
     def generate(self, prompts, most, until=""):
         for prompt in prompts:
             self.asked.append((prompt.text, most))
-            yield Generated(self.answers[prompt.text], (), np.nan)
+            yield Generated(self.answers[prompt.text], (), np.nan, 1)
 
 
 def test_made_up_answers_are_found_by_what_each_document_states():

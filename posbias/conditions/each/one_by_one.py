@@ -30,8 +30,11 @@ def one_by_one(ask: Ask, engine: Engine, write: Write, by: str = "likelihood", k
         asking = [write(_asking(one)) for one in alone]
         scores = [found.log_probability for found in engine.loglikelihood(asking)]
     else:
-        found = engine.generate([write(one) for one in alone], MOST, UNTIL)
-        scores = [one.log_probability / max(1, len(one.ids)) if one.ids else -np.inf for one in found]
+        found = list(engine.generate([write(one) for one in alone], MOST, UNTIL))
+        scores = [one.log_probability / one.length if one.length else -np.inf for one in found]
+        if np.isnan(scores).any():
+            expected = "one that tells how likely its answers are"
+            raise errors.invalid("engine", expected, f"{engine.name}, which does not")
     best = np.argsort(-np.array(scores), kind="stable")[:keep]
     return ask.with_documents(sorted(best.tolist()))
 

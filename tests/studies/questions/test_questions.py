@@ -4,6 +4,7 @@ import json
 import numpy as np
 import pytest
 
+from posbias.engines import Generated
 from studies.questions import measure
 from studies.questions.rows import Passage, Question, holds, make_rows, normalise, read_questions, write_message
 
@@ -68,7 +69,7 @@ def test_another_file_is_refused(tmp_path, monkeypatch):
 
 
 class Letters:
-    """A tokenizer whose tokens are letters, and a model that says the same whatever it is asked."""
+    """A tokenizer whose tokens are letters, and an engine that says the same whatever it is asked."""
 
     def __init__(self, said):
         self.said = said
@@ -79,29 +80,24 @@ class Letters:
     def __call__(self, text, **_):
         return {"input_ids": [ord(letter) for letter in text]}
 
-    def decode(self, tokens):
-        return "".join(map(chr, tokens))
-
-    def greedy(self, ids, most, ends):
-        found = []
-        for letter in self.said:
-            if len(found) == most or ends(found, ord(letter)):
-                break
-            found.append(ord(letter))
-        return found
+    def generate(self, prompts, most, until):
+        for _ in prompts:
+            yield Generated(self.said[:most], tuple(self.said[:most]), 0.0, len(self.said[:most]))
 
 
 @pytest.mark.parametrize(
     "said, correct, source, written",
-    [("It is 7.\nOr 8.", 1, 0, 9), ("number 8", 0, 1, 8), ("x" * 200, 0, -1, measure.MOST), ("\n7#", 1, 0, 2)],
+    [("It is 7.\nOr 8.", 1, 0, 14), ("number 8", 0, 1, 8), ("x" * 200, 0, -1, measure.MOST), ("\n7", 1, 0, 2)],
 )
 def test_only_the_first_line_of_an_answer_is_scored(said, correct, source, written):
     passages = (Passage("A", "It is 7, the number."), Passage("B", "It has number 8."))
     question = Question("which", ("7",), passages[0])
     letters = Letters(said)
-    found = measure._answer(letters, letters, {ord("#")}, question, passages)
-    tokens = len(write_message(question, passages))
-    assert found == {"correct": correct, "source": source, "tokens": tokens, "written": written}
+    found = measure._answer(letters, letters, question, [passages, ()])
+    tokens = [len(write_message(question, some)) for some in (passages, ())]
+    assert found["line"].tolist() == [said[:100].strip().split("\n")[0]] * 2
+    assert found["correct"].tolist() == [correct] * 2 and found["source"].tolist() == [source, -1]
+    assert found["tokens"].tolist() == tokens and found["written"].tolist() == [written] * 2
 
 
 def test_what_was_kept_of_real_questions():

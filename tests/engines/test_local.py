@@ -1,0 +1,71 @@
+"""Answers that are made side by side are those that are made one by one."""
+
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+import torch
+from lookup_worlds import byte_tokenizer
+from measuring import HYBRIDS, make
+
+from posbias.engines import has_ended
+from posbias.engines.local import BATCH, LocalEngine
+from posbias.prompts import Ask, write_prompt
+
+MOST = 6
+
+
+def prompts(tokenizer, count):
+    words = ["short", "a document that is longer than others", "7", "two words"]
+    asks = [Ask((words[k % 4], "it is 8" * (k % 3 + 1)), "what?", "8") for k in range(count)]
+    return [write_prompt(tokenizer, "documents", ask, False, True) for ask in asks]
+
+
+def both(name, count=3, until=""):
+    """Return answers made side by side and one by one."""
+    tokenizer = byte_tokenizer()
+    model = make(name, vocab_size=len(tokenizer), max_position_embeddings=512).eval()
+    asked = prompts(tokenizer, count)
+    one = LocalEngine(model, tokenizer, changed=lambda *_: nullcontext())
+    batch = LocalEngine(model, tokenizer)
+    found = list(batch.generate(asked, MOST, until)), list(one.generate(asked, MOST, until))
+    assert batch.requests == one.requests == count and batch.tokens == one.tokens
+    return found
+
+
+@pytest.mark.parametrize(
+    "name", ["llama", "gpt2", "bloom", "falcon-alibi", "falcon-new", "gemma2", "opt", "qwen3", *HYBRIDS]
+)
+def test_a_batch_answers_as_one_prompt_after_another(name):
+    batch, single = both(name)
+    assert [x.ids for x in batch] == [x.ids for x in single]
+    told = np.array([[x.log_probability for x in some] for some in (batch, single)])
+    # lfm2's convolution reads the bias of its own projection where there is padding
+    np.testing.assert_allclose(*told, rtol=1e-3 if name == "lfm2" else 1e-5, equal_nan=True)
+
+
+def test_more_prompts_than_a_batch_holds_are_answered_in_their_order():
+    batch, single = both("llama", 2 * BATCH + 1)
+    assert [x.text for x in batch] == [x.text for x in single] and len(batch) == 2 * BATCH + 1
+
+
+def test_an_answer_ends_before_a_letter_that_ends_it():
+    plain, _ = both("llama")
+    letter = plain[0].text[2]
+    batch, single = both("llama", until=letter)
+    assert [x.ids for x in batch] == [x.ids for x in single]
+    assert all(not has_ended(x.text, letter) for x in batch) and len(batch[0].text) < len(plain[0].text)
+
+
+def test_penalties_of_a_models_author_do_not_count():
+    tokenizer = byte_tokenizer()
+    model = make("llama", vocab_size=len(tokenizer), max_position_embeddings=512).eval()
+    asked = prompts(tokenizer, 3)
+    plain = list(LocalEngine(model, tokenizer).generate(asked, MOST))
+    model.generation_config.repetition_penalty = 50.0
+    model.generation_config.do_sample = True
+    again = list(LocalEngine(model, tokenizer).generate(asked, MOST))
+    assert plain == again and model.generation_config.repetition_penalty == 50.0
+    with torch.no_grad():
+        first = model(torch.tensor([asked[0].ids])).logits[0, -1].argmax()
+    assert plain[0].ids[0] == int(first)
