@@ -1,0 +1,228 @@
+"""Checks of the law of reading by place: what the ledger's thresholds say, and what each check notices if broken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.stats import spearmanr
+
+from posbias.lookup.reading import fit_law, shares
+from posbias.lookup.scores import paired_difference
+from studies.reading import evidence as e
+from studies.reading import tables
+from studies.reading.evidence import Evidence
+from studies.reading.tables import Counts
+
+LIMIT = 65.2
+"""The 95% point of a deviance with 48 degrees of freedom."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """Hold whether a claim passed, what was measured, and for each thing broken in which runs it still passed.
+
+    ``said`` is the claim in plain words. ``how`` has the other words of a record: its kind, and whether it is in part
+    or undecided.
+    """
+
+    row: str
+    part: str
+    said: str
+    passed: bool
+    figure: str
+    fails_if: str
+    broken: Mapping[str, Sequence[bool]]
+    reason: str
+    how: Mapping[str, Any]
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a record says beside verdict and power."""
+        return {"part": self.part, "fails_if": self.fails_if, "reason": self.reason, **self.how}
+
+
+def ranged(found: tuple[float, float, float], digits: int = 2) -> str:
+    """Return a number with its interval.
+
+    >>> ranged((0.5, 0.25, 1.0))
+    '0.50 (0.25 to 1.00)'
+    """
+    return "{:.{d}f} ({:.{d}f} to {:.{d}f})".format(*found, d=digits)
+
+
+def exchanged(rng: np.random.Generator, counts: Counts) -> Counts:
+    """Return the answers with the documents of each set in another order."""
+    orders = [rng.permutation(counts.shape[1]) for _ in counts]
+    return np.stack([x[np.ix_(k, k)] for x, k in zip(counts, orders, strict=True)])
+
+
+def drawn_from(rng: np.random.Generator, p: Float[np.ndarray, "P P"], sets: int) -> Counts:
+    """Return answers of so many sets, drawn from expected shares."""
+    drawn = [rng.multinomial(1, row, size=sets) for row in p]
+    return np.stack(drawn, axis=1).astype(float)
+
+
+def law_holds(fitted: Counts, judged: Counts) -> bool:
+    """Say whether the law expects new answers best, and misses nothing that would show."""
+    near = [e.LAW, "place, exponential fall, bonus", "both ends, exponential fall"]
+    table = tables.rival_table(fitted, judged).drop(near)
+    return bool((table["low"] > 0).all() and e.deviance(fitted, judged) < LIMIT)
+
+
+def none_left(counts: Counts, resamples: int) -> bool:
+    """Say whether the interval of the bonus holds 0 and ends below .5."""
+    _, low, high = tables.of_resamples(counts, tables.bonus, resamples)
+    return bool(low <= 0 <= high < 0.5)
+
+
+def both_pull(counts: Counts, resamples: int) -> bool:
+    """Say whether the intervals of both ends' pulls are above 0."""
+    low = []
+    for place in (0, -1):
+        low.append(tables.of_resamples(counts, lambda n, k=place: tables.pull(n, k), resamples)[1])  # type: ignore[misc]
+    return bool(min(low) > 0)
+
+
+def distance_checks(seen: Evidence) -> list[Check]:
+    """Return the checks of the law on new sets, and with one competitor."""
+    rng, found = np.random.default_rng(0), []
+    lead = tables.rival_table(seen.first, seen.new).loc["place, bonus", "behind"]
+    mixed = [law_holds(exchanged(rng, seen.first), exchanged(rng, seen.new)) for _ in range(5)]
+    found.append(Check(
+        "L-distance", "new sets", "Answers fall off with distance as the law says.", law_holds(seen.first, seen.new),
+        f"{lead:.0f} nats ahead of place and bonus; deviance {e.deviance(seen.first, seen.new):.0f}",
+        f"a rival's interval reaches the law, or the deviance is above {LIMIT}",
+        {"documents of each set exchanged": mixed}, "a rival is as good, or something is left to explain", {},
+    ))  # fmt: skip
+    wrong, of = tables.dose(seen.kept["dose"])
+    low, high = seen.law.blur_interval
+
+    def falls(wrong: Any) -> bool:
+        sloped = spearmanr(wrong.sum((0, 2)) / of.sum((0, 2)), range(7))[0] < -0.7
+        return bool(sloped and low <= e.dose_blur(seen, wrong, of) <= high)
+
+    swapped = [falls(rng.permuted(wrong, axis=1)) for _ in range(20)]
+    numbers = e.dose_numbers(seen)
+    blur = tuple(numbers[f"reading_dose_{k}"] for k in ("blur", "low", "high"))
+    found.append(Check(
+        "L-distance", "one competitor", "One competitor is confused by the same law.", falls(wrong),
+        f"γ {ranged(blur)} with one competitor",  # type: ignore[arg-type]
+        "shares do not fall, or γ is outside the interval of eight documents", {"distances permuted": swapped},
+        "γ is below that of eight documents, though mistakes fall with distance", {"in_part": True},
+    ))  # fmt: skip
+    return found
+
+
+def match_check(seen: Evidence) -> Check:
+    """Return the check that no bonus for the right document is left."""
+    rng, eight, left = np.random.default_rng(1), seen.sets["eight"], {}
+    for m in (0.5, 1.0):
+        p = np.exp(np.log(seen.law.expected) + m * np.eye(e.P))
+        p /= p.sum(1, keepdims=True)
+        left[f"a bonus of {m}"] = [none_left(drawn_from(rng, p, len(eight)), 60) for _ in range(10)]
+    return Check(
+        "L-match", "", "No bonus for the right document is left.", none_left(eight, 400),
+        f"bonus {ranged(tables.of_resamples(eight, tables.bonus))}",
+        "the interval leaves 0 out, or ends above .5", left, "a bonus is left", {},
+    )  # fmt: skip
+
+
+def end_checks(seen: Evidence) -> list[Check]:
+    """Return the checks that ends pull, and that they pull less where neutral documents stand there."""
+    rng, eight = np.random.default_rng(2), seen.sets["eight"]
+    ends = zip(seen.law.ends, *seen.law.ends_interval, strict=True)
+    mixed = [both_pull(exchanged(rng, eight), 60) for _ in range(10)]
+    left = e.share_left(seen.sets["ends"], eight)
+    same = [e.share_left(drawn_from(rng, seen.law.expected, 40), eight, 40)[1] <= 0.5 for _ in range(10)]
+    return [
+        Check(
+            "L-ends", "pull", "Both ends pull answers.", both_pull(eight, 200), "; ".join(map(ranged, ends)),
+            "an interval reaches 0", {"documents of each set exchanged": mixed}, "an end does not pull", {},
+        ),
+        Check(
+            "L-ends", "occupied", "Occupied ends pull half as much or less.", bool(left[1] <= 0.5),
+            f"{ranged(left)} of the pull is left", "more than half of the pull is left, with the whole interval",
+            {"pulls as without them": list(map(bool, same))}, "the pull stays", {"undecided": bool(left[2] > 0.5)},
+        ),
+    ]  # fmt: skip
+
+
+def unit_check(seen: Evidence) -> Check:
+    """Return the check that the share of the list is the unit nearest."""
+    rng, numbers = np.random.default_rng(3), e.unit_numbers(seen)
+    misses = {unit: numbers[f"reading_miss_{unit}"] for unit in tables.UNITS}
+    ahead = min(numbers["reading_unit_places"], numbers["reading_unit_tokens"])
+    broken = []
+    for _ in range(10):
+        other = {}
+        for name, x in seen.totals.items():
+            other[name] = drawn_from(rng, shares(fit_law(x)[1], seen.law.blur), len(seen.sets[name])).sum(0)
+        drawn = tables.unit_misses(seen.entries, other)
+        broken.append(drawn["share"] == min(drawn.values()))
+    said = ", ".join(f"{unit} {x:.2f}" for unit, x in misses.items())
+    return Check(
+        "L-unit", "", "The unit of distance is the share of the list.", misses["share"] == min(misses.values()),
+        f"mean miss of log γ: {said}; ahead in {ahead:.0%} of resamples or more", "another unit is nearer",
+        {"blur drawn by places": broken}, "another unit is nearer", {"undecided": bool(ahead < 0.95)},
+    )  # fmt: skip
+
+
+def apart_check(seen: Evidence) -> Check:
+    """Return the check that look-alikes kept apart are confused less."""
+    rng, right = np.random.default_rng(4), e.apart_rights(seen)
+    more = right[:, 0] - right[:, 1]
+    signs = rng.choice([-1, 1], (20, len(more)))
+    return Check(
+        "L-apart", "", "Look-alikes kept apart are confused less.", bool(paired_difference(more).low > 0),
+        f"right {right[:, 0].mean():.2f} apart, {right[:, 1].mean():.2f} together",
+        "the interval of the difference reaches 0",
+        {"orders exchanged at random": [bool(paired_difference(sign * more).low > 0) for sign in signs]}, "no gain", {},
+    )  # fmt: skip
+
+
+def carries_over(seen: Evidence, counts: Counts, resamples: int) -> bool:
+    """Say whether the law leads as fitted to eight documents, with a blur of half to twice as much."""
+    _, low, high = tables.of_resamples(counts, lambda n: fit_law(n)[0] / seen.law.blur, resamples)
+    return bool(e.lead_on(seen, counts)[1] > 0 and low > 0.5 and high < 2)
+
+
+def form_checks(seen: Evidence) -> list[Check]:
+    """Return the checks of other kinds of facts and plain text, and of facts that do not compete."""
+    rng, found = np.random.default_rng(5), []
+    said = {"kinds": "The law carries over to facts of other kinds.", "plain": "The law carries over to plain text."}
+    for name, claim in said.items():
+        counts = seen.sets[name]
+        mixed = [carries_over(seen, exchanged(rng, counts), 60) for _ in range(10)]
+        blur = tables.of_resamples(counts, lambda n: fit_law(n)[0], 200)
+        found.append(Check(
+            "L-forms", name, claim, carries_over(seen, counts, 200),
+            f"{ranged(e.lead_on(seen, counts), 0)} nats ahead; γ {ranged(blur)}",
+            "the lead's interval reaches 0, or the ratio of γ leaves 1/2 to 2",
+            {"documents of each set exchanged": mixed}, "the law does not carry over", {},
+        ))  # fmt: skip
+    return found + ([long_check(seen)] if "thirty-two" in seen.sets else [])
+
+
+def long_check(seen: Evidence) -> Check:
+    """Return the check that the blur of 32 documents is a quarter of that of eight, and not the same."""
+    rng, (ratio, low, high) = np.random.default_rng(6), e.unit_of_32(seen)
+    half = 0.5  # nearer to 1/4 than to 1, by their logarithms
+    pulls, broken = fit_law(seen.totals["thirty-two"])[1], []
+    for _ in range(10):
+        by_places = drawn_from(rng, shares(pulls, seen.law.blur), len(seen.sets["thirty-two"]))
+        broken.append(bool(fit_law(by_places.sum(0))[0] / seen.law.blur < half))
+    return Check(
+        "L-forms", "thirty-two", "In a list of 32 the finger is as blunt relative to the list.", bool(high < half),
+        f"γ per place {ranged((ratio, low, high))} of that of eight", "the interval of the ratio reaches 1/2",
+        {"blur drawn by places": broken}, "the blur is not that of the share of the list", {},
+    )  # fmt: skip
+
+
+def law_checks(seen: Evidence) -> list[Check]:
+    """Return all checks of the law."""
+    found = [*distance_checks(seen), match_check(seen), *end_checks(seen), unit_check(seen), apart_check(seen)]
+    return found + form_checks(seen)

@@ -1,0 +1,316 @@
+"""What the kept answers say of the law of reading by place, in the numbers that the page prints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from jaxtyping import Float
+
+from posbias.comparison.resampling import interval, resample_weights
+from posbias.lookup.reading import Reading, distances, fit_law, fit_reading, log_likelihood, shares
+from posbias.lookup.scores import paired_difference
+from studies.reading import tables
+from studies.reading.tables import Counts
+from studies.results import load
+
+LAW = "place, exponential fall"
+P = 8
+TITLES = {
+    "eight": "8 documents",
+    "four": "4 documents",
+    "sixteen": "16 documents",
+    "thirty-two": "32 documents",
+    "between": "8, and a neutral document behind each",
+    "around": "8, four neutral documents in front and four behind",
+    "inside": "8, twice as long by neutral sentences",
+    "ends": "8, a neutral document at both ends",
+    "kinds": "8, facts of other kinds",
+    "plain": "8, plain text",
+}
+"""What each kind of list is called in a table."""
+RIVALS = {
+    LAW: "the law: place, exponential fall with distance",
+    "place, exponential fall, bonus": "the law, and a bonus for the right document",
+    "place, power fall": "place, power of distance",
+    "place, Gaussian fall": "place, Gaussian of distance",
+    "both ends, exponential fall": "two ends and blur alone (places between alike)",
+    "place, bonus": "place, and a bonus for the right document",
+    "exponential fall alone": "distance alone",
+    "first-come": "first come: reads on until something fits",
+    "place alone": "place alone",
+}
+PLACED = [((0, 2, 4, 6), (1, 3, 5, 7)), ((0, 1, 2, 3), (4, 5, 6, 7))]
+"""Places of four documents that compete: kept apart, and side by side."""
+
+
+TRIED = np.arange(0, 3, 0.02)
+"""Values of γ among which that of one competitor is found."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Hold the entries of ``results/reading.nc`` by part; what takes long is worked out once."""
+
+    kept: dict[str, xr.Dataset]
+
+    @cached_property
+    def sets(self) -> dict[str, Counts]:
+        """Answers by set, place asked and place read, of every kind of list; ``eight`` has both halves."""
+        found = {}
+        for name in TITLES:
+            if name in self.kept:
+                found[name] = tables.count_answers(self.kept[name])
+        return found | {"eight": np.concatenate([self.first, self.new])}
+
+    @property
+    def first(self) -> Counts:
+        """Answers of the first 40 sets of eight documents."""
+        return tables.count_answers(self.kept["eight"])
+
+    @property
+    def new(self) -> Counts:
+        """Answers of 40 other sets."""
+        return tables.count_answers(self.kept["eight-new"])
+
+    @property
+    def totals(self) -> dict[str, Float[np.ndarray, "P P"]]:
+        """Answers of every kind of list, over its sets."""
+        return {name: x.sum(0) for name, x in self.sets.items()}
+
+    @cached_property
+    def law(self) -> Reading:
+        """The law of all 80 sets."""
+        source = [self.kept[name]["source"].values for name in ("eight", "eight-new")]
+        return fit_reading(np.concatenate(source).astype(int))
+
+    @cached_property
+    def doses(self) -> Float[np.ndarray, "K d"]:
+        """Shares mistaken that the law expects by distance of one competitor, for each γ of :data:`TRIED`."""
+        return np.array([tables.dose_expected(self.law.pulls, blur) for blur in TRIED])
+
+    @property
+    def entries(self) -> dict[str, xr.Dataset]:
+        """The entries of :attr:`sets`."""
+        return {name: self.kept[name] for name in self.sets}
+
+
+def load_evidence() -> Evidence:
+    """Return what is kept."""
+    return Evidence({name.removeprefix("smollm2."): x for name, x in load("reading").items()})
+
+
+def named(stem: str, found: tuple[float, float, float]) -> dict[str, float]:
+    """Return a number and its interval under their names."""
+    return dict(zip((stem, f"{stem}_low", f"{stem}_high"), found, strict=True))
+
+
+def law_numbers(seen: Evidence) -> dict[str, Any]:
+    """Return what the law says of 80 sets, and how well one half expects the other."""
+    law, flat = seen.law, shares(np.zeros(P), seen.law.blur).diagonal()
+    bonus = tables.of_resamples(seen.sets["eight"], tables.bonus)
+    asked = seen.new.sum(0).sum(1, keepdims=True)
+    error = np.abs(half_law(seen.first) - seen.new.sum(0) / asked)
+    numbers = {
+        "sets": law.sets, "answers": law.answers, "asked": law.answers + law.unknown,
+        "near": law.near, "wrong": law.wrong, "from_end": law.from_end, "factor": np.exp(law.blur), "blur": law.blur,
+        "blur_low": law.blur_interval[0], "blur_high": law.blur_interval[1],
+        "blur_first": fit_law(seen.first.sum(0))[0], "blur_new": fit_law(seen.new.sum(0))[0],
+        "deviance": deviance(seen.first, seen.new), "deviance_back": deviance(seen.new, seen.first),
+        "cell": error.mean(), "bonus_visible": 2.8 * (bonus[2] - bonus[1]) / 3.92,
+        "flat_end": flat[0], "flat_middle": flat[3],
+    }  # fmt: skip
+    numbers |= named("bonus", bonus)
+    for k, end in enumerate(("first", "last")):
+        numbers |= named(end, (law.ends[k], *law.ends_interval[:, k]))
+    return {f"reading_{name}": x for name, x in numbers.items()}
+
+
+def half_law(counts: Counts) -> Float[np.ndarray, "P P"]:
+    """Return the shares that the law expects once it is fitted to some sets."""
+    blur, pulls, _ = fit_law(counts.sum(0))
+    return shares(pulls, blur)
+
+
+def deviance(fitted: Counts, judged: Counts) -> float:
+    """Return how far what one half expects is from the other half's own table."""
+    total = judged.sum(0)
+    return 2 * (tables.saturated(total) - log_likelihood(half_law(fitted), total))
+
+
+def rivals_shown(seen: Evidence) -> pd.DataFrame:
+    """Return the table of rivals, each judged on the sets that it was not fitted to."""
+    shown = tables.rival_table(seen.first, seen.new).loc[list(RIVALS)].rename(index=RIVALS)
+    behind = [f"{x.behind:.0f} ({x.low:.0f} to {x.high:.0f})" for x in shown.itertuples()]
+    shown["behind the law (95%)"] = behind
+    return shown[["log-likelihood", "behind the law (95%)"]].rename_axis("what is fitted")
+
+
+def calibration(seen: Evidence, bins: int = 9) -> pd.DataFrame:
+    """Return expected and seen shares of answers, cells of about equal expected share together.
+
+    Each half of the sets is judged by the law of the other. ``low`` to ``high`` is the 95% interval over sets.
+    """
+    expected = np.stack([half_law(seen.new), half_law(seen.first)])
+    counts = np.stack([seen.first, seen.new])
+    asked = counts.sum(-1, keepdims=True)
+    told = asked * expected[:, None]
+    edges = np.quantile(expected, np.linspace(0, 1, bins + 1)[1:-1])
+    which = np.digitize(expected, edges)
+    weights = resample_weights(counts.shape[1], 400)
+    rows = []
+    for k in range(bins):
+        cells = (which == k)[:, None]
+        hits, mean, of = ((x * cells).sum((0, 2, 3)) for x in (counts, told, asked * cells))
+        low, high = interval(weights @ hits / (weights @ of))
+        rows.append((mean.sum() / of.sum(), hits.sum() / of.sum(), low, high))
+    return pd.DataFrame(rows, columns=["expected", "seen", "low", "high"])
+
+
+def dose_blur(seen: Evidence, wrong: Any, of: Any) -> float:
+    """Return γ that expects mistaken shares by distance best, with the pulls of eight documents."""
+    hits, all_of = wrong.sum((0, 2)), of.sum((0, 2))
+    p = seen.doses
+    fit = (hits * np.log(p) + (all_of - hits) * np.log(1 - p)).sum(1)
+    return float(TRIED[fit.argmax()])
+
+
+def dose_numbers(seen: Evidence) -> dict[str, Any]:
+    """Return what one competitor does, by its distance."""
+    wrong, of = tables.dose(seen.kept["dose"])
+    drawn = []
+    for w in resample_weights(len(wrong), 200):
+        drawn.append(dose_blur(seen, w[:, None, None] * wrong, w[:, None, None] * of))
+    low, high = interval(np.array(drawn))
+    share = dose_table(seen)["seen"]
+    return {
+        "reading_dose_blur": dose_blur(seen, wrong, of), "reading_dose_low": low, "reading_dose_high": high,
+        "reading_dose_near": share.iloc[0], "reading_dose_far": share.iloc[-1], "reading_dose_sets": len(wrong),
+    }  # fmt: skip
+
+
+def dose_table(seen: Evidence) -> pd.DataFrame:
+    """Return expected and seen shares mistaken, by distance of the only competitor."""
+    wrong, of = tables.dose(seen.kept["dose"])
+    told = tables.dose_expected(seen.law.pulls, seen.law.blur)
+    table = pd.DataFrame({"expected": told, "seen": wrong.sum((0, 2)) / of.sum((0, 2))}, range(1, P))
+    return table.rename_axis("places between the right document and its only competitor")
+
+
+def apart_rights(seen: Evidence) -> Float[np.ndarray, "C 2"]:
+    """Return by set the share of right answers with look-alikes apart, and side by side."""
+    right = (seen.kept["apart"]["asked"] == seen.kept["apart"]["source"]).values
+    return np.asarray(right.reshape(len(right), 2, 4).mean(2))
+
+
+def apart_numbers(seen: Evidence) -> dict[str, Any]:
+    """Return what keeping look-alikes apart gains, and what the law expected of it."""
+    right, law, told = apart_rights(seen), seen.law, []
+    gain = paired_difference(right[:, 0] - right[:, 1])
+    for orders in PLACED:
+        each = [shares(law.pulls[list(k)], law.blur, distances(P)[np.ix_(k, k)]) for k in orders]
+        told.append(np.mean([p.diagonal() for p in each]))
+    return {
+        "reading_apart": right[:, 0].mean(), "reading_together": right[:, 1].mean(), "reading_gain": gain.mean,
+        "reading_gain_low": gain.low, "reading_gain_high": gain.high, "reading_apart_law": told[0],
+        "reading_together_law": told[1],
+    }  # fmt: skip
+
+
+def blur_table(seen: Evidence) -> pd.DataFrame:
+    """Return the blur of every kind of list, and that of eight documents carried over to it by each unit."""
+    rows, eight = {}, seen.kept["eight"]
+    for name, counts in seen.sets.items():
+        middle, low, high = tables.of_resamples(counts, lambda n: fit_law(n)[0], 200)
+        row: dict[str, Any] = {"sets": len(counts), "blur γ (95%)": f"{middle:.2f} ({low:.2f} to {high:.2f})"}
+        for unit in tables.UNITS:
+            step = tables.steps_between(seen.kept[name], unit)[0, 1]
+            row[f"by {unit}"] = tables.blur_by_unit(eight, seen.totals["eight"], unit) * step
+        rows[TITLES[name]] = row
+    return pd.DataFrame(rows).T.rename_axis("list").rename(columns={"by share": "by share of the list"})
+
+
+def unit_draws(seen: Evidence, draws: int = 100) -> pd.DataFrame:
+    """Return by unit the mean miss of log γ in resamples of the sets."""
+    weights = {name: resample_weights(len(x), draws, seed=1) for name, x in seen.sets.items()}
+    rows = []
+    for k in range(draws):
+        picked = {name: np.tensordot(weights[name][k], x, 1) for name, x in seen.sets.items()}
+        rows.append(tables.unit_misses(seen.entries, picked))
+    return pd.DataFrame(rows)
+
+
+def unit_numbers(seen: Evidence) -> dict[str, Any]:
+    """Return by unit the mean miss of log γ, and in which share of resamples the share of the list is nearest."""
+    misses, drawn = tables.unit_misses(seen.entries, seen.totals), unit_draws(seen)
+    numbers = {f"reading_miss_{unit}": x for unit, x in misses.items()}
+    for unit in ("places", "tokens"):
+        numbers[f"reading_unit_{unit}"] = (drawn["share"] < drawn[unit]).mean()
+    return numbers
+
+
+def form_numbers(seen: Evidence) -> dict[str, Any]:
+    """Return how well the law of eight documents, with nothing fitted anew, expects the answers of other lists."""
+    numbers: dict[str, Any] = {}
+    for name in ("kinds", "plain"):
+        lead = lead_on(seen, seen.sets[name])
+        blur = tables.of_resamples(seen.sets[name], lambda n: fit_law(n)[0])
+        numbers |= named(f"reading_{name}_lead", lead) | named(f"reading_{name}_blur", blur)
+    return numbers
+
+
+def lead_on(seen: Evidence, counts: Counts) -> tuple[float, float, float]:
+    """Return by how many nats the law of 80 sets expects answers better than place with a bonus does."""
+    expected = tables.rival_shares(seen.totals["eight"])
+    each = ((np.log(expected[LAW]) - np.log(expected["place, bonus"])) * counts).sum((1, 2))
+    low, high = interval(resample_weights(len(each)) @ each)
+    return float(each.sum()), float(low), float(high)
+
+
+def unit_of_32(seen: Evidence, resamples: int = 400) -> tuple[float, float, float]:
+    """Return γ of 32 documents over that of eight, with its interval over sets of both."""
+    long, eight = seen.sets["thirty-two"], seen.sets["eight"]
+    own, other = resample_weights(len(long), resamples, seed=2), resample_weights(len(eight), resamples, seed=3)
+    drawn = []
+    for a, b in zip(own, other, strict=True):
+        drawn.append(fit_law(np.tensordot(a, long, 1))[0] / fit_law(np.tensordot(b, eight, 1))[0])
+    low, high = interval(np.array(drawn))
+    return fit_law(long.sum(0))[0] / fit_law(eight.sum(0))[0], float(low), float(high)
+
+
+def mean_pull(counts: Float[np.ndarray, "P P"]) -> float:
+    """Return the mean of the two ends' pulls."""
+    return (tables.pull(counts, 0) + tables.pull(counts, -1)) / 2
+
+
+def share_left(occupied: Counts, free: Counts, resamples: int = 200) -> tuple[float, float, float]:
+    """Return how much of the pull is left at occupied ends, with its interval over sets of both."""
+    own, other = (resample_weights(len(x), resamples, seed=k) for k, x in ((2, occupied), (3, free)))
+    drawn = []
+    for a, b in zip(own, other, strict=True):
+        drawn.append(mean_pull(np.tensordot(a, occupied, 1)) / mean_pull(np.tensordot(b, free, 1)))
+    low, high = interval(np.array(drawn))
+    return mean_pull(occupied.sum(0)) / mean_pull(free.sum(0)), float(low), float(high)
+
+
+def end_numbers(seen: Evidence) -> dict[str, Any]:
+    """Return what occupied ends pull, and how well three numbers draw a list of sixteen."""
+    _, low, high = share_left(seen.sets["ends"], seen.sets["eight"])
+    verdict = "It is open whether half of the pull is left: the interval is too wide."
+    if high <= 0.5:
+        verdict = "Their mean is at most half of what it was."
+    if low > 0.5:
+        verdict = "Their mean is more than half of what it was, so that was wrong."
+    pulls = np.array([seen.law.ends[0], *[0.0] * 14, seen.law.ends[1]])
+    told, counts = shares(pulls, seen.law.blur / 2).diagonal(), seen.totals["sixteen"]
+    right = counts.diagonal() / counts.sum(1)
+    numbers = {
+        "occupied_first": tables.pull(seen.totals["ends"], 0), "occupied_last": tables.pull(seen.totals["ends"], -1),
+        "occupied_verdict": verdict, "sixteen": right.mean(), "sixteen_law": told.mean(),
+        "sixteen_first": right[0], "sixteen_middle": right[6:12].mean(),
+    }  # fmt: skip
+    return {f"reading_{name}": x for name, x in numbers.items()}
