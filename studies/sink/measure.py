@@ -1,4 +1,4 @@
-"""Influence by gradient, use by replacement, loss and answers, with the first token silent or hidden."""
+"""Influence by gradient, loss on text and answers, with the first token silent or hidden."""
 
 from __future__ import annotations
 
@@ -19,20 +19,15 @@ from posbias.engines.local import Reader
 from posbias.files import data_folder
 from posbias.lookup.contexts import make_contexts
 from posbias.lookup.tasks import Task
-from posbias.measure.quantities.use import draw_replacements
 from posbias.measure.session import Session
 from posbias.models.families import family_of
 from posbias.models.hooks import Before, hooked
 from posbias.prompts import write_prompts
 from posbias.settings import Settings
-from studies.changes import measure_changes, measure_gradient
+from studies.changes import measure_gradient
 from studies.making import go_on
 from studies.summaries import shave
 
-EACH = 6
-"""Of how many neighbouring tokens one is replaced, from one on that moves with the prompt's number."""
-USED = 12
-"""Prompts of which tokens are replaced."""
 PLACES = 8
 DIMS = ("prompt", "arm", "position")
 
@@ -68,27 +63,21 @@ ARMS: Mapping[str, Callable[[Any], AbstractContextManager[None]]] = {
 
 
 def measure_text(settings: Settings) -> xr.Dataset:
-    """Measure each prompt in each arm: ``gradient`` and ``use`` (prompt, arm, position), ``loss`` (prompt, arm).
+    """Measure each prompt in each arm: ``gradient`` (prompt, arm, position), ``loss`` (prompt, arm).
 
-    ``use`` is nan where no token is replaced; ``loss`` is the mean over the tokens of the second half, nats.
+    ``loss`` is the mean over the tokens of the second half, nats.
     """
     session = Session(replace(settings, quantities=("mixing", "influence")))
     model: Any = session.instrument.model
-    ids, n = session.ids, settings.length
+    ids = session.ids
     model.set_attn_implementation("eager")
 
     def read(k: int) -> Mapping[str, np.ndarray]:
-        rows: dict[str, list[Any]] = {"gradient": [], "use": [], "loss": []}
-        places = sorted({0, n - 1, *range(k % EACH, n, EACH)})
-        others = draw_replacements(ids, k, settings.seed)
+        rows: dict[str, list[Any]] = {"gradient": [], "loss": []}
         for arm in ARMS.values():
             with arm(model):
                 rows["gradient"].append(measure_gradient(model, ids[k]))
                 rows["loss"].append(_loss(model, ids[k]))
-                use = np.full(n, np.nan)
-                if k < USED:
-                    use = measure_changes(model, ids[k], others, "replaced", (), places)
-                rows["use"].append(use)
         return {name: np.array(row, dtype=np.float32) for name, row in rows.items()}
 
     found = go_on(settings.prompts, read, _place(settings, "text"))
