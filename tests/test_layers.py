@@ -37,7 +37,6 @@ LONG_FILES = {
 }
 """Files that are longer, and why."""
 LONG_FUNCTIONS = {
-    "posbias/measure/instrument.py::measure": "to be parted",
     "studies/contributions/measure.py::measure_shares": "to be parted",
     "studies/design/copying.py::measure_copies": "to be parted",
     "studies/design/remedies.py::measure_remedies": "to be parted",

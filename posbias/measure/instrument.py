@@ -41,6 +41,13 @@ class BatchReading:
     target_value: Float[Tensor, "B"]  # What influence is a derivative of; that probability unless another was given
     ladder: Float[Tensor, "B rungs P n"] | None = None  # As ``influence``, by the layers of each rung and pairing
 
+    def checked(self) -> BatchReading:
+        """Return the same, or raise NotFinite for a gradient that is not finite."""
+        check_finite("the gradient", self.influence)
+        if self.ladder is not None:
+            check_finite("the ladder", self.ladder.flatten(1))
+        return self
+
 
 Value = Callable[[Float[Tensor, "B v"]], Float[Tensor, "B"]]
 """Takes the next token's logits and returns what influence is a derivative of."""
@@ -127,10 +134,7 @@ class Instrument:
         with torch.enable_grad(), watch.hooked(), walk.kept():
             logits = self.model(inputs_embeds=x, use_cache=False, logits_to_keep=keep).logits
         watch.complete()
-        norms = _norms(watch.inputs), _norms(watch.outputs)
-        for t, pair in enumerate(zip(*(norm.cpu() for norm in norms), strict=True)):
-            for name, layer in zip(("the input", "the attention output"), pair, strict=True):
-                check_finite(f"{name} of layer {t}", layer)
+        norms = _finite_norms(watch)
         mixing = _share(*(norm.square().sum(-1).sqrt() for norm in norms))
         wide = torch.promote_types(x.dtype, torch.float32)
         with torch.enable_grad():
@@ -144,11 +148,9 @@ class Instrument:
         watch.complete(reversed(range(self.T)))
         (gradient,) = torch.autograd.grad(walk.entered, x, g.to(walk.entered.device), retain_graph=climb is not None)
         if climb is not None:
-            climb.turn(0)
-            for rung in climb.gradients:
-                climb.back(rung, walk.entered, x)
+            climb.end(walk.entered, x)
         gradient, x = gradient.to(wide), x.detach().to(wide)
-        reading = BatchReading(
+        return BatchReading(
             lambda_frobenius=mixing.T.cpu(),
             lambda_token=_share(*norms).mean(-1).T.cpu(),
             norm_ratio=(norms[0].amax(-1) / norms[0].median(-1).values).T.cpu(),
@@ -157,11 +159,7 @@ class Instrument:
             probability=p.double().cpu(),
             target_value=y.detach().double().cpu(),
             ladder=None if climb is None else climb.norms(),
-        )
-        check_finite("the gradient", reading.influence)
-        if reading.ladder is not None:
-            check_finite("the ladder", reading.ladder.flatten(1))
-        return reading
+        ).checked()
 
     def forward(self, ids: Int[Tensor, "B n"], observe: Observer) -> None:
         """Run a forward pass alone, handing each layer's attention to ``observe``."""
@@ -344,6 +342,15 @@ def _token_norms(x: Tensor) -> Tensor:
     """Return ‖x_i‖ in 32 bits or more, (B, n)."""
     with torch.no_grad():
         return torch.linalg.vector_norm(x.detach(), dim=-1, dtype=torch.promote_types(x.dtype, torch.float32))
+
+
+def _finite_norms(watch: _Watch) -> tuple[Float[Tensor, "T B n"], Float[Tensor, "T B n"]]:
+    """Return the sizes of x_t and a_t at every token, or raise NotFinite."""
+    inputs, outputs = _norms(watch.inputs), _norms(watch.outputs)
+    for t, (entering, added) in enumerate(zip(inputs.cpu(), outputs.cpu(), strict=True)):
+        check_finite(f"the input of layer {t}", entering)
+        check_finite(f"the attention output of layer {t}", added)
+    return inputs, outputs
 
 
 def _norms(per_layer: list[Tensor]) -> Float[Tensor, "T B n"]:

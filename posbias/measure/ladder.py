@@ -76,6 +76,12 @@ class Climb:
             paired = g[pairing.to(g.device)].to(y.device)
             (self.gradients[rung][k],) = torch.autograd.grad(y, x, paired, retain_graph=True)
 
+    def end(self, entered: Tensor, x: Tensor) -> None:
+        """Take the gradients of all rungs to the embeddings ``x``, which the first layer is given as ``entered``."""
+        self.turn(0)
+        for rung in self.gradients:
+            self.back(rung, entered, x)
+
     def norms(self) -> Float[Tensor, "B rungs P n"]:
         """Return the norms of the gradients at each token."""
         found = [torch.stack(list(map(_norms, gradients)), dim=1) for gradients in self.gradients.values()]
