@@ -193,9 +193,9 @@ class LocalEngine:
         """Yield an answer to each prompt, its likeliest token each time.
 
         An answer ends before a special token, or before a token with a letter of ``until`` that follows a word. Some
-        prompts are answered at once, unless the model is changed for each of them.
+        prompts are answered at once, unless the model is changed for each or reads their common beginnings once.
         """
-        if self.changed is as_it_is:
+        if self.changed is as_it_is and not self.reader.shared:
             for some in batched(prompts):
                 found = greedy_batch(self.model, self.tokenizer, some, most, until)
                 for prompt, one in zip(some, found, strict=True):
