@@ -51,13 +51,7 @@ class Found:
 
     @property
     def reading(self) -> Reading:
-        """The law of where answers are from, if documents compete: blur, pull of the ends, with intervals.
-
-        Raises
-        ------
-        ValueError
-            If there are fewer than 10 contexts, or too few wrong answers that one document states.
-        """
+        """The law of where answers are from, if documents compete: blur, pull of the ends, with intervals."""
         return read_law(self.results)
 
     def to_pandas(self) -> pd.DataFrame:

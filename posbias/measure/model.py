@@ -200,13 +200,6 @@ class Model:
             By ``head``, such as ``17.4``, which is head 4 of layer 17, both from 0: ``right``, the share of prompts in
             which the right document has most of its attention; ``worst``, that at its worst place; ``lean``, by how
             many places it points too far back, on average; and the share at each place.
-
-        Raises
-        ------
-        ValueError
-            For whatever is not as it should be, with the field, what was expected and what came.
-        OSError
-            If a file or the hub cannot be read.
         """
         from posbias.lookup.fetching import fetching_heads
 
