@@ -48,6 +48,13 @@ class Ask:
     scores: tuple[float, ...] = ()
     layout: tuple[str, ...] = LAYOUT
     label: str = LABEL
+    answers: tuple[str, ...] = ()
+    """All that are accepted, where there are several."""
+
+    @property
+    def accepted(self) -> tuple[str, ...]:
+        """What counts as an answer."""
+        return self.answers or (self.answer,)
 
     def with_documents(self, order: Sequence[int]) -> Ask:
         """Return the same question with some of the documents, in an order.

@@ -9,6 +9,7 @@ import typer
 
 from posbias import errors, processes
 from posbias.cli.options import MODEL, Replace, group, kept_until_done, with_options
+from posbias.cli.served import Serving, lookup_served
 from posbias.files import check_output, check_partial
 from posbias.lookup.contexts import read_rows
 from posbias.lookup.tasks import Task
@@ -213,9 +214,27 @@ CONDITION = Annotated[
 ]
 
 
-@with_options(opening=group(Opening), asked=group(Task), asking=group(Settings, door="lookup", prompts=None))
+SUBJECT = Annotated[
+    str | None,
+    typer.Argument(metavar="[MODEL]", help="Directory, GGUF file, hub id, or reference/NAME; none with --server."),
+]
+
+
+def check_subject(subject: str | None, served: str | None) -> str:
+    """Return the model that is asked in this process, or raise ValueError where none is named."""
+    if subject is None or served is not None:
+        raise errors.invalid("model", "a model, or --server with --model", subject or served or "none")
+    return subject
+
+
+@with_options(
+    opening=group(Opening),
+    serving=group(Serving),
+    asked=group(Task),
+    asking=group(Settings, door="lookup", prompts=None),
+)
 def lookup(
-    model: MODEL,
+    subject: SUBJECT = None,
     rows: ROWS = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="netCDF file to write.")] = Path("lookup.nc"),
     figure: Annotated[
@@ -227,6 +246,7 @@ def lookup(
     overwrite: Replace = False,
     *,
     opening: dict[str, Any],
+    serving: dict[str, Any],
     asked: dict[str, Any],
     asking: dict[str, Any],
 ) -> None:
@@ -237,14 +257,19 @@ def lookup(
         check_output(output, overwrite=overwrite)
         if figure is not None:
             check_output(figure, (".png", ".svg"), "figure", overwrite=overwrite)
-    Task(task, **asked).check_given(rows, asking["prompts"])  # before anything heavy is loaded
-    check_model(model)
-    named = {"task": task, "rows": None if rows is None else read_rows(rows), **asked, **asking}
-    opened = _open(model, opening)
-    if dry_run:
-        return typer.echo(opened.preview_lookup(**named))
-    found = opened.lookup(**named, conditions=condition or (), progress=True)
-    if processes.rank():
+    wanted = Task(task, **asked)
+    if serving["server"] is not None:
+        given = [one for one in (subject, rows) if one is not None]
+        found = lookup_served(serving, given, wanted, asking, condition or (), output, dry_run)
+    else:
+        wanted.check_given(rows, asking["prompts"])  # before anything heavy is loaded
+        check_model(check_subject(subject, serving["model"]))
+        named = {"task": task, "rows": None if rows is None else read_rows(rows), **asked, **asking}
+        opened = _open(subject, opening)
+        if dry_run:
+            return typer.echo(opened.preview_lookup(**named))
+        found = opened.lookup(**named, conditions=condition or (), progress=True)
+    if processes.rank() or dry_run:
         return
     typer.echo(f"{found.save(output)}: {found!r}")
     if figure is not None:

@@ -1,10 +1,9 @@
-"""A lookup under conditions: the same questions asked again, each condition compared with what is as it is."""
+"""A lookup under conditions: what a model cannot have, and each condition compared with what is as it is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any
+from functools import cache, partial
 
 import numpy as np
 import pandas as pd
@@ -14,24 +13,19 @@ from jaxtyping import Float
 from posbias import errors
 from posbias.comparison.multiplicity import holm
 from posbias.conditions import AS_IS, ChangedRun, Write
-from posbias.engines.local import LocalEngine
 from posbias.lookup.contexts import Context
 from posbias.lookup.scores import flip_p_value, paired_difference
 from posbias.lookup.tasks import Task
-from posbias.measure.progress import progress as told
 from posbias.models.loading import check_fits
-from posbias.prompts import Ask, Prompt, use_template, write_prompt
+from posbias.prompts import use_template, write_prompt
 from posbias.settings import Settings
-
-Scores = dict[str, np.ndarray]
-"""By name, each by arm, context and place; and two numbers, requests and tokens per answer."""
 
 
 def writer(settings: Settings, task: Task) -> Write:
     """Return what writes prompts as the lookup does."""
     tokenizer = settings.source.load_tokenizer()
     template, special = use_template(tokenizer, task.form), settings.special_tokens
-    return partial(write_prompt, tokenizer, task.name, template=template, special_tokens=special)
+    return cache(partial(write_prompt, tokenizer, task.name, template=template, special_tokens=special))
 
 
 def check_conditions(
@@ -50,44 +44,6 @@ def check_conditions(
                 check_fits(config, settings.source.load_tokenizer(), len(prompt.ids + prompt.answer_ids))
             except ValueError as error:
                 raise ValueError(f"condition {name}: prompt {k}: {error}") from None
-
-
-def ask_under(
-    model: Any,
-    settings: Settings,
-    task: Task,
-    contexts: Sequence[Context],
-    arms: Sequence[str],
-    condition: ChangedRun,
-    progress: bool,
-) -> Scores:
-    """Return the scores of all prompts under a condition; those that come out the same are asked once."""
-    write = writer(settings, task)
-    asks = [ask for arm in arms for context in contexts for ask in context.asks[arm]]
-    trial = [] if condition.is_of_model else [write(condition.rewrite(ask)) for ask in asks[:2]]
-    engine = LocalEngine(model, settings.source.load_tokenizer(), trial, changed=condition.changed)
-    known: dict[Prompt, tuple[float, bool]] = {}
-    chosen: dict[Ask, Ask] = {}
-    rows = []
-    with told(len(asks), "prompts", "asking", shown=progress) as bar:
-        for ask in asks:
-            if ask not in chosen:
-                chosen[ask] = condition.choose(condition.rewrite(ask), engine, write)
-            prompt = write(chosen[ask])
-            if prompt not in known:
-                known[prompt] = next(iter(engine.loglikelihood([prompt])))
-            rows.append(known[prompt])
-            bar.update()
-    found = np.array(rows, dtype=np.float64).reshape(len(arms), len(contexts), -1, 2)
-    if not np.isfinite(found).all():
-        raise errors.invalid("log_probability", "finite numbers", "others")
-    answers = max(1, len(known))
-    return {
-        "log_probability": found[..., 0],
-        "correct": found[..., 1],
-        "requests": np.array(engine.requests / answers),
-        "tokens_read": np.array(engine.tokens / answers),
-    }
 
 
 def compare_conditions(results: xr.Dataset) -> pd.DataFrame:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from posbias import errors
+from posbias.lookup.answers import contains, normalise
 from posbias.lookup.tasks import PLACES, Task
 from posbias.measure.corpus import BUILDERS, Corpus
 from posbias.prompts import Ask
@@ -62,6 +63,11 @@ def holds(document: str, answer: str) -> bool:
     return " ".join(answer.casefold().split()) in " ".join(document.casefold().split())
 
 
+def answers(document: str, row: Ask) -> bool:
+    """Tell whether a document has an answer of a row in it."""
+    return contains(document, row.answers) if row.answers else holds(document, row.answer)
+
+
 def move_first(ask: Ask, others: Sequence[str]) -> tuple[Ask, ...]:
     """Return what is asked with the first document at each place among others."""
     places = ((*others[:k], ask.documents[0], *others[k:]) for k in range(len(others) + 1))
@@ -101,14 +107,13 @@ def read_row(where: str, row: Any) -> Ask:
     """Return a row, the document that answers first, or raise ValueError for what is missing, empty or told twice."""
     if not isinstance(row, Mapping):
         raise errors.invalid(where, ROW, repr(row)[:60])
-    documents = row.get("documents")
-    if isinstance(documents, str):  # of a .csv file
-        try:
-            documents = json.loads(documents)
-        except ValueError:
-            raise errors.invalid(f"{where}: documents", "a list, in a .csv file as JSON", documents[:60]) from None
-    if not isinstance(documents, list | tuple | np.ndarray) or len(documents) < 2:
-        raise errors.invalid(f"{where}: documents", "a list of two or more", repr(documents)[:60])
+    if row.get("ctxs") is not None:
+        row = {**row, **_retrieved(f"{where}: ctxs", row["ctxs"])}
+    documents = _list(f"{where}: documents", row.get("documents"), "two or more", 2)
+    accepted: tuple[str, ...] = ()
+    if row.get("answers") is not None:
+        accepted = _accepted(f"{where}: answers", row["answers"], documents)
+        row = {"answer": accepted[0], **row}
     texts = {"question": row.get("question"), "answer": row.get("answer")}
     texts |= {f"documents: {k}": text for k, text in enumerate(documents)}
     for field, text in texts.items():
@@ -121,7 +126,7 @@ def read_row(where: str, row: Any) -> Ask:
             raise errors.invalid(f"{where}: documents: {k}", "another text than the others", f"that of {other}")
     gold, answer = row.get("gold"), str(row["answer"])
     if gold is None or gold == "" or gold != gold:  # NaN, of a table's empty cell
-        having = [k for k, text in enumerate(documents) if holds(text, answer)]
+        having = [k for k, text in enumerate(documents) if answers(text, Ask((), "", answer, answers=accepted))]
         if len(having) != 1:
             received = "it in none" if not having else f"it in {', '.join(map(str, having))}"
             expected = f"the answer {answer[:40]!r} in one document, or the index of that which answers"
@@ -133,7 +138,49 @@ def read_row(where: str, row: Any) -> Ask:
         raise errors.invalid(f"{where}: gold", expected, repr(gold)[:60])
     begin = row["begin"].strip() if isinstance(row.get("begin"), str) else ""
     ordered = [documents[index], *(text for k, text in enumerate(documents) if k != index)]
-    return Ask(tuple(text.strip() for text in ordered), str(row["question"]).strip(), answer.strip(), begin)
+    stripped = tuple(text.strip() for text in ordered)
+    return Ask(stripped, str(row["question"]).strip(), answer.strip(), begin, answers=accepted)
+
+
+def _list(where: str, values: Any, many: str, least: int) -> list[Any]:
+    """Return a list of a row, in a .csv file as JSON."""
+    if isinstance(values, str):
+        try:
+            values = json.loads(values)
+        except ValueError:
+            raise errors.invalid(where, "a list, in a .csv file as JSON", values[:60]) from None
+    if not isinstance(values, list | tuple | np.ndarray) or len(values) < least:
+        raise errors.invalid(where, f"a list of {many}", repr(values)[:60])
+    return list(values)
+
+
+def _retrieved(where: str, given: Any) -> dict[str, Any]:
+    """Return documents, and the one that answers where it is told, of passages as Liu et al.'s files have them."""
+    passages = _list(where, given, "passages", 1)
+    for k, one in enumerate(passages):
+        if not isinstance(one, Mapping) or not isinstance(one.get("text"), str):
+            raise errors.invalid(f"{where}: {k}", "a passage with title and text", repr(one)[:60])
+    documents = [f"(Title: {one['title']}) {one['text']}" if one.get("title") else one["text"] for one in passages]
+    found: dict[str, Any] = {"documents": documents}
+    for name in ("isgold", "hasanswer"):
+        told = [k for k, one in enumerate(passages) if one.get(name) is True]
+        if len(told) == 1:
+            return {**found, "gold": told[0]}
+    return found
+
+
+def _accepted(where: str, given: Any, documents: Sequence[Any]) -> tuple[str, ...]:
+    """Return accepted answers, first one that stands in a document."""
+    texts = _list(where, given, "one or more", 1)
+    for k, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise errors.invalid(f"{where}: {k}", "a text", repr(text)[:60])
+        errors.text(f"{where}: {k}", text)
+    known = [text for text in texts if normalise(text)]
+    standing = [text for text in known if any(contains(str(document), [text]) for document in documents)]
+    if not standing:
+        raise errors.invalid(where, "one or more that stand in a document", repr(texts)[:60])
+    return (standing[0], *(text for text in known if text != standing[0]))
 
 
 def _index(gold: Any) -> int | None:
@@ -161,7 +208,8 @@ def row_contexts(rows: Sequence[Ask]) -> list[Context]:
         if others is not None and None not in strange:
             asks["not_competing"] = move_first(row, others)
         asks["closed_book"] = (replace(row, documents=()),) * len(row.documents)
-        found.append(Context(asks, any(holds(text, row.answer) for text in own)))
+        asks["oracle"] = (row.with_documents([0]),) * len(row.documents)
+        found.append(Context(asks, any(answers(text, row) for text in own)))
     return found
 
 
@@ -169,9 +217,21 @@ def _of_another_question(rows: Sequence[Ask], k: int) -> tuple[str, ...] | None:
     """Return the documents beside the one that answers of the next row in which row k's answer does not stand."""
     for step in range(1, len(rows)):
         documents = rows[(k + step) % len(rows)].documents[1:]
-        if not any(holds(text, rows[k].answer) for text in documents):
+        if not any(answers(text, rows[k]) for text in documents):
             return documents
     return None
+
+
+def choose_contexts(task: Task, rows: Sequence[Ask] | None, count: int, seed: int) -> list[Context]:
+    """Return what is asked, of rows or made up; an answer of the model's own is not begun for it."""
+    contexts = make_contexts(task, count, seed) if rows is None else row_contexts(rows)
+    if task.score != "contains":
+        return contexts
+    found = []
+    for context in contexts:
+        asks = {arm: tuple(replace(ask, begin="") for ask in every) for arm, every in context.asks.items()}
+        found.append(Context(asks, context.twice))
+    return found
 
 
 def make_contexts(task: Task, count: int, seed: int) -> list[Context]:
@@ -209,7 +269,9 @@ def _in_turn(made: Mapping[str, Sequence[Ask]]) -> Context:
     for arm, parts in made.items():
         texts = tuple(part.documents[0] for part in parts)
         asks[arm] = tuple(replace(part, documents=texts) for part in parts)
-    return Context({**asks, "closed_book": tuple(replace(part, documents=()) for part in made["competing"])})
+    asks["closed_book"] = tuple(replace(part, documents=()) for part in made["competing"])
+    asks["oracle"] = tuple(made["competing"])
+    return Context(asks)
 
 
 def _pair(key: str, value: str) -> Ask:

@@ -19,16 +19,18 @@ from posbias.files import check_output, check_path
 from posbias.lookup.reading import Reading
 from posbias.lookup.scores import LEAST_RIGHT, SMALL, difference_p_value, judge, mean_with_interval
 from posbias.lookup.sources import draw_sources, law_if_any, law_text, read_law
-from posbias.lookup.tasks import ARMS, LAYOUT, NOUNS, SCHEMA, SCORES, TASKS
+from posbias.lookup.tasks import ARMS, FLOORS, LAYOUT, NOUNS, SCHEMA, TASKS, WAYS, scores_of
 
-READ = ("prompt", "answer", "twice", *SCORES)
+READ = ("prompt", "answer", "twice", "correct")
 """Variables of every file."""
 ATTRIBUTES = ("model", "revision", "task", "dataset", "rows", "form", "tokens")
 """Provenance that is read; the file has more."""
 MOST_KNOWN = 0.2
 """Share of answers that are right without documents from which on a lookup says so."""
-COLOURS = {"competing": "#000000", "not_competing": "#0072B2", "closed_book": "#7f7f7f"}
-"""One colour an arm; what needs no document is a dashed line, the same at each place."""
+SHORT = {"correct": "accuracy", "log_probability": "log-probability"}
+"""What each score is called in a line."""
+COLOURS = {"competing": "#000000", "not_competing": "#0072B2", "closed_book": "#7f7f7f", "oracle": "#009E73"}
+"""One colour an arm; that in which no place can matter is a dashed line, the same at each place."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,7 +64,7 @@ class Found:
         tables = []
         for arm in self.results["arm"].values:
             columns: dict[str, Any] = {}
-            for score in SCORES:
+            for score in scores_of(self.results.attrs):
                 ends = by_place(self.results, score, str(arm))
                 columns |= dict(zip((score, f"{score}_low", f"{score}_high"), ends, strict=True))
             tables.append(pd.DataFrame(columns).assign(arm=str(arm)).rename_axis("place"))
@@ -97,7 +99,7 @@ class Found:
             ax = axes[0, 0]
             places, noun = np.arange(1, results.sizes["place"] + 1), NOUNS[str(results.attrs["task"])]
             for arm in map(str, results["arm"].values):
-                if arm == "closed_book":
+                if arm in FLOORS:
                     share = of_arm(results, "correct", arm).mean()
                     ax.axhline(share, color=COLOURS[arm], linestyle="--", label=ARMS[arm])
                     continue
@@ -123,11 +125,13 @@ class Found:
         results = self.results
         lines = [f"{title(results)}: {describe(results)}", verdict(results)]
         for arm in results["arm"].values:
-            accuracy, log = (of_arm(results, score, str(arm)).mean(0) for score in SCORES)
-            right, told = (" ".join(f"{x:.2f}" for x in mean) for mean in (accuracy, log))
-            if arm == "closed_book":
-                right, told = f"{accuracy.mean():.2f}", f"{log.mean():.2f}"
-            lines.append(f"{ARMS[str(arm)].capitalize()}: accuracy {right}; log-probability {told}")
+            told = []
+            for score in scores_of(results.attrs):
+                mean = of_arm(results, score, str(arm)).mean(0)
+                mean = mean.mean(keepdims=True) if arm in FLOORS else mean
+                told.append(f"{SHORT[score]} {' '.join(f'{x:.2f}' for x in mean)}")
+            lines.append(f"{ARMS[str(arm)].capitalize()}: {'; '.join(told)}")
+        lines += said_of_answers(results)
         lines += [ends_text(results), *law_text(results).splitlines()]
         if "closed_book" in results["arm"] and of_arm(results, "correct", "closed_book").mean() >= MOST_KNOWN:
             lines.append("Many answers are known without documents: where they stand matters less than it could")
@@ -169,7 +173,9 @@ def load_lookup(path: str | PathLike[str]) -> Found:
         raise errors.invalid(
             str(path), "a lookup of the model as it is", f"one with {change[:60]}, by an older posbias"
         )
-    for name in SCORES:
+    for name in scores_of(results.attrs):
+        if name not in results:
+            raise errors.invalid(str(path), "a complete lookup", f"none of {name}")
         errors.finite_array(f"{path}: {name}", results[name].values, ndim=(3, 4))
     return Found(results)
 
@@ -232,12 +238,21 @@ def verdict(results: xr.Dataset) -> str:
 def ends_text(results: xr.Dataset) -> str:
     """Return the best and the worst place by accuracy, those by log-probability if they differ, and the tests."""
     noun, found = NOUNS[str(results.attrs["task"])], {}
-    for score, name in (("correct", "accuracy"), ("log_probability", "log-probability")):
+    for score in scores_of(results.attrs):
+        name = SHORT[score]
         mean, values = by_place(results, score)[0], of_arm(results, score)
         p = difference_p_value(values)
         best, worst = int(mean.argmax()), int(mean.argmin())
         apart = "differ" if p <= 0.05 else "are not told apart"
         said = f"best {noun} {best + 1} ({mean[best]:.2f}), worst {noun} {worst + 1} ({mean[worst]:.2f})"
         found[name] = (best, worst), f"By {name} places {apart} (p {p:.2g}): {said}"
-    (one, first), (other, second) = found.values()
-    return f"{first}. {second}{'' if one == other else ': the two do not name the same places'}."
+    places, said = zip(*found.values(), strict=True)
+    same = len({*places}) == 1
+    return f"{'. '.join(said)}{'' if same else ': the two do not name the same places'}."
+
+
+def said_of_answers(results: xr.Dataset) -> list[str]:
+    """Return when an answer is right and how many were cut, of a model's own answers."""
+    if results.attrs.get("score") != "contains":
+        return []
+    return [f"Right is: {WAYS['contains']}; {results.attrs['cut']} were cut there"]

@@ -8,23 +8,21 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 import xarray as xr
-from torch import nn
 
-from posbias import errors
-from posbias.conditions import AS_IS, ChangedRun, read_conditions
-from posbias.engines.local import LocalEngine, open_reader
-from posbias.lookup.conditioned import ask_under, check_conditions
-from posbias.lookup.contexts import Context, make_contexts, row_contexts
+from posbias.conditions import AS_IS, ChangedRun, Write, read_conditions
+from posbias.engines.local import LocalEngine
+from posbias.lookup.asking import ask_under, assemble
+from posbias.lookup.conditioned import check_conditions, writer
+from posbias.lookup.contexts import Context, choose_contexts
 from posbias.lookup.sources import ABOUT, find_sources
-from posbias.lookup.tasks import LAYOUT, SCHEMA, SCORES, TASKS, Task
+from posbias.lookup.tasks import Task
 from posbias.measure.corpus import Prompts
 from posbias.measure.progress import progress as told
 from posbias.measure.session import Session
 from posbias.models.loading import check_fits
-from posbias.processes import rank, share_out
-from posbias.prompts import Ask, Prompt, use_template, write_prompts
+from posbias.processes import rank
+from posbias.prompts import Ask, Prompt, use_template
 from posbias.settings import Settings
 
 KEPT = (
@@ -50,7 +48,7 @@ def look_up(
     Under each condition the same is asked again. What can be seen without the weights is refused before they are
     loaded.
     """
-    progress = progress and rank() == 0
+    progress, task = progress and rank() == 0, task.scored(rows)
     under = read_conditions(conditions)
     for condition in under.values():
         condition.check(settings.source.config())
@@ -61,26 +59,42 @@ def look_up(
     first = next(iter(placed.values()))[0]
     one = Prompts(np.array([first[0].ids]), np.zeros(1, dtype=np.int64))
     session = Session(replace(settings, length=one.ids.shape[1]), one)
-    texts = {
-        name: np.array([[[getattr(p, name) for p in x] for x in arm] for arm in placed.values()])
-        for name in ("text", "answer")
-    }
+    texts = texts_of(placed)
     provenance = provenance_of(session, task, rows is None, placed, texts)
     with told(1, "model", "loading", shown=progress) as bar:
         model = session.instrument.model
         bar.update()
-    scores = score_prompts(model, placed, first[:2], progress=progress)
-    engine = LocalEngine(model, settings.source.load_tokenizer(), first[:2])
-    asks = [context.asks["competing"] for context in contexts]
-    source = find_sources(engine, asks, placed["competing"], scores["correct"][list(placed).index("competing")])
-    results = assemble(contexts, texts | scores, list(placed), provenance)
-    results["source"] = (("context", "place"), source.astype(np.int16), ABOUT)
-    if not under:
-        return results
-    found = {}
+    write, arms, found = writer(settings, task), list(placed), {}
     for name, condition in {AS_IS: ChangedRun(), **under}.items():
-        found[name] = ask_under(model, settings, task, contexts, list(placed), condition, progress)
-    return with_conditions(results, found)
+        engine = open_engine(model, settings, condition, write, contexts)
+        found[name] = ask_under(engine, write, contexts, arms, condition, str(task.score), progress)
+    results = assemble(contexts, texts, arms, found, provenance)
+    source = found[AS_IS]["source"][0]
+    if task.score == "exact":
+        engine = open_engine(model, settings, ChangedRun(), write, contexts)
+        asks = [context.asks["competing"] for context in contexts]
+        source = find_sources(engine, asks, placed["competing"], found[AS_IS]["correct"][0])
+    return results.assign(source=(("context", "place"), source.astype(np.int16), ABOUT))
+
+
+def open_engine(
+    model: Any, settings: Settings, condition: ChangedRun, write: Write, contexts: Sequence[Context]
+) -> LocalEngine:
+    """Return the model as an engine, changed by a condition; what two prompts have in common is read once if it can."""
+    tokenizer = settings.source.load_tokenizer()
+    if condition.changes in ("model", "reading"):  # what is read may depend on what follows
+        return LocalEngine(model, tokenizer, changed=condition.changed)
+    trial = [write(condition.rewrite(ask)) for ask in contexts[0].asks["competing"][:2]]
+    return LocalEngine(model, tokenizer, trial)
+
+
+def texts_of(placed: Placed) -> dict[str, np.ndarray]:
+    """Return texts and answers of all prompts by arm, context and place."""
+    found = {}
+    for name in ("text", "answer"):
+        rows = [[[getattr(prompt, name) for prompt in context] for context in arm] for arm in placed.values()]
+        found[name] = np.array(rows)
+    return found
 
 
 def provenance_of(
@@ -91,6 +105,7 @@ def provenance_of(
     provenance = session.provenance()
     return {kept: provenance[kept] for kept in KEPT} | {
         "task": task.name,
+        "score": task.score,
         "dataset": {"documents": "invented facts", "kv": "invented words"}[task.name] if made_up else "rows given",
         "rows": "made up" if made_up else "given",
         "form": "chat template" if use_template(session.tokenizer, task.form) else "plain text",
@@ -111,82 +126,14 @@ def preview(settings: Settings, task: Task, rows: Sequence[Ask] | None = None) -
 def place_prompts(settings: Settings, task: Task, rows: Sequence[Ask] | None) -> tuple[list[Context], Placed]:
     """Return what is asked and its prompts, or raise ValueError for what the tokenizer or the context cannot hold."""
     config, tokenizer = settings.source.config(), settings.source.load_tokenizer()
-    template = use_template(tokenizer, task.form)
-    if rows is None:
-        contexts = make_contexts(task, settings.prompts, settings.seed)
-    else:
-        contexts = row_contexts(rows)
+    task = task.scored(rows)
+    write, contexts = writer(settings, task), choose_contexts(task, rows, settings.prompts, settings.seed)
     placed: Placed = {}
     for arm in (arm for arm in task.wanted if arm in contexts[0].asks):
-        how = template, settings.special_tokens
-        placed[arm] = [write_prompts(tokenizer, task.name, context.asks[arm], *how) for context in contexts]
+        placed[arm] = [[write(ask) for ask in context.asks[arm]] for context in contexts]
         for k, context in enumerate(placed[arm], 1):
             try:
                 check_fits(config, tokenizer, max(len(prompt.ids + prompt.answer_ids) for prompt in context))
             except ValueError as error:
                 raise ValueError(f"{'context' if rows is None else 'row'} {k}: {error}") from None
     return contexts, placed
-
-
-def score_prompts(
-    model: nn.Module, placed: Placed, trial: Sequence[Prompt], *, progress: bool
-) -> dict[str, np.ndarray]:
-    """Return scores by name, each by arm, context and place; raise ValueError for a NaN or Inf.
-
-    What two prompts of a context have in common is read once. Processes share the contexts.
-    """
-    rows: dict[Prompt, int] = {}
-    own: list[list[Prompt]] = []  # of each context the prompts that are in none before it
-    for context in (context for contexts in placed.values() for context in contexts):
-        own.append([prompt for prompt in dict.fromkeys(context) if prompt not in rows])
-        for prompt in own[-1]:
-            rows[prompt] = len(rows)
-    scores = torch.zeros(len(rows), 2, dtype=torch.float64)
-    team = share_out(len(own))
-    with told(1, "reader", "trying", shown=progress) as bar:
-        reader = open_reader(model, [(prompt.ids, prompt.answer_ids) for prompt in trial])
-        bar.update()
-    with told(sum(map(len, team.share(own))), "prompts", "asking", shown=progress) as bar:
-        for prompts in team.share(own):
-            reader.forget()
-            for prompt in prompts:
-                log_probability, correct = reader.answer(prompt.ids, prompt.answer_ids)
-                if not np.isfinite(log_probability):
-                    raise errors.invalid("log_probability", "finite numbers", f"{log_probability}: {prompt.text[:60]}")
-                scores[rows[prompt]] = torch.tensor([log_probability, correct], dtype=torch.float64)
-                bar.update()
-    team.add_up({"scores": scores})
-    placed_rows = [[[rows[prompt] for prompt in context] for context in contexts] for contexts in placed.values()]
-    found = scores.numpy()[np.array(placed_rows)]
-    return {"log_probability": found[..., 0], "correct": found[..., 1]}
-
-
-def with_conditions(results: xr.Dataset, found: dict[str, dict[str, np.ndarray]]) -> xr.Dataset:
-    """Return a result whose scores have the dimension condition, and what an answer costs under each."""
-    stacked: dict[str, Any] = {}
-    for score, what in SCORES.items():
-        dims = ("condition", *results[score].dims)
-        stacked[score] = (dims, np.stack([one[score] for one in found.values()]), {"long_name": what})
-    for cost in ("requests", "tokens_read"):
-        values = np.array([float(one[cost]) for one in found.values()])
-        stacked[cost] = ("condition", values, {"long_name": f"{cost.replace('_', ' ')}, for each answer"})
-    return results.drop_vars(list(SCORES)).assign(stacked).assign_coords(condition=list(found))
-
-
-def assemble(
-    contexts: Sequence[Context], arrays: dict[str, np.ndarray], arms: Sequence[str], provenance: dict[str, Any]
-) -> xr.Dataset:
-    """Return the result: scores, prompts and answers by arm, context and place."""
-    dims = ("arm", "context", "place")
-    found = {name: (dims, arrays[name], {"long_name": what}) for name, what in SCORES.items()} | {
-        "prompt": (dims, arrays["text"], {"long_name": "what the model was given, its template applied"}),
-        "answer": (dims, arrays["answer"], {"long_name": "what was scored behind it"}),
-        "twice": (
-            "context", np.array([context.twice for context in contexts], dtype=np.int8),
-            {"long_name": "1 where another document holds the answer too"},
-        ),
-    }  # fmt: skip
-    plain = {name: x if type(x) in (int, float) else str(x) for name, x in provenance.items()}
-    attrs = {LAYOUT: SCHEMA, "what": TASKS[plain["task"]], **plain}
-    _, C, P = arrays["text"].shape
-    return xr.Dataset(found, {"arm": arms, "context": np.arange(C), "place": np.arange(P)}, attrs)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from posbias import errors
@@ -21,13 +22,21 @@ ARMS = {
     "competing": "with all documents",
     "not_competing": "among documents of other questions",
     "closed_book": "without documents",
+    "oracle": "with the document that answers alone",
 }
-"""What is put beside the document that holds the answer: its own prompt's, those of another question, and nothing."""
+"""What is put beside the document that holds the answer: its own prompt's, those of another question; floor and top."""
+FLOORS = ("closed_book", "oracle")
+"""Arms in which no place can matter."""
 SCORES = {
-    "correct": "1 where each token of the answer is the model's most likely one, else 0",
+    "correct": "1 where the answer is right, by the attribute score, else 0",
     "log_probability": "of the answer, nats: the sum over its tokens",
 }
 """Name of a score, and what it is."""
+WAYS = {
+    "exact": "each token of the answer is the model's likeliest one",
+    "contains": "the first line of at most 100 generated tokens contains an accepted answer",
+}
+"""When an answer is right."""
 
 LAYOUT, SCHEMA = "posbias_retrieval", 2
 """Name of the attribute that tells the file of a lookup, and the number of its layout."""
@@ -51,11 +60,18 @@ class Task:
     )
     arms: str | None = setting(
         None,
-        "Some of competing, not_competing (the others are documents of other questions) and closed_book (no "
-        "documents), with commas between; competing always; all that the task has unless given.",
+        "Some of competing, not_competing (the others are documents of other questions), closed_book (no documents) "
+        "and oracle (the one that answers), with commas between; competing always; all unless given, oracle where the "
+        "score is contains.",
     )
     form: str | None = setting(
         None, "template (the tokenizer's chat template) or plain (text); template where there is one unless given."
+    )
+
+    score: str | None = setting(
+        None,
+        "When an answer is right: exact (each of its tokens is the likeliest), contains (the first line of at most 100 "
+        "generated tokens has an accepted answer in it); contains for rows without begin unless given, else exact.",
     )
 
     def __post_init__(self) -> None:
@@ -64,6 +80,8 @@ class Task:
             raise errors.invalid("task", f"one of {', '.join(TASKS)}", self.name or "an empty name")
         if self.places is not None:
             errors.positive_integer("places", self.places, minimum=2)
+        if self.score not in (None, *WAYS):
+            raise errors.invalid("score", f"one of {', '.join(WAYS)}", self.score)
         if self.form not in (None, "template", "plain"):
             raise errors.invalid("form", "template or plain", self.form)
         if unknown := [name for name in (self.arms or "").split(",") if name and name not in self.known]:
@@ -77,7 +95,10 @@ class Task:
     @property
     def wanted(self) -> tuple[str, ...]:
         """Arms that are asked, in their order."""
-        chosen = self.known if self.arms is None else ("competing", *self.arms.split(","))
+        if self.arms is not None:
+            chosen = ["competing", *self.arms.split(",")]
+        else:  # an oracle costs little, and invented facts need none
+            chosen = [arm for arm in self.known if arm != "oracle" or self.score == "contains"]
         return tuple(arm for arm in ARMS if arm in chosen)
 
     def check_given(self, rows: Any, prompts: int | None) -> None:
@@ -88,3 +109,19 @@ class Task:
             raise errors.invalid("places", "none beside rows, which have as many as documents", self.places)
         if prompts is not None:
             errors.positive_integer("prompts", prompts)
+
+    def scored(self, rows: Sequence[Any] | None) -> "Task":
+        """Return the task with the score that its rows have, or raise ValueError for one that they cannot have."""
+        given = rows or ()
+        bare = any(not row.begin for row in given)
+        score = self.score or ("contains" if bare else "exact")
+        for k, row in enumerate(given, 1):
+            if score == "exact" and len(row.accepted) > 1:
+                expected = "contains for rows with several accepted answers"
+                raise errors.invalid(f"score: row {k}", expected, f"exact for {len(row.accepted)}")
+        return replace(self, score=score)
+
+
+def scores_of(attrs: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the scores that a lookup has: of an answer of the model's own no log-probability is told."""
+    return ("correct",) if attrs.get("score") == "contains" else tuple(SCORES)

@@ -1,0 +1,150 @@
+"""How an engine is asked in a lookup: one way for what is as it is and for what a condition changes, here or served."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from posbias import errors
+from posbias.conditions import AS_IS, ChangedRun, Write
+from posbias.engines import Engine
+from posbias.lookup.answers import MOST, UNTIL, contains, first_line, only_one
+from posbias.lookup.contexts import Context
+from posbias.lookup.tasks import LAYOUT, SCHEMA, SCORES, TASKS, scores_of
+from posbias.measure.progress import progress as told
+from posbias.processes import Team, share_out
+from posbias.prompts import Ask, Prompt
+
+Scores = dict[str, Any]
+"""By name, each by arm, context and place; and numbers for all: requests and tokens per answer."""
+COLUMNS = ("log_probability", "correct", "source")
+"""What an answer is scored by, and the place of the document it is from, where an engine's own answer says it."""
+
+
+def ask_under(
+    engine: Engine,
+    write: Write,
+    contexts: Sequence[Context],
+    arms: Sequence[str],
+    condition: ChangedRun,
+    score: str,
+    progress: bool = False,
+) -> Scores:
+    """Return the scores of all prompts under a condition; those that come out the same are asked once.
+
+    Processes share the contexts.
+    """
+    before = engine.requests, engine.tokens
+    number: dict[Ask, int] = {}
+    groups = []
+    for arm in arms:
+        for context in contexts:
+            groups.append([ask for ask in dict.fromkeys(context.asks[arm]) if ask not in number])
+            number |= {ask: len(number) + k for k, ask in enumerate(groups[-1])}
+    team = share_out(len(groups))
+    mine = [ask for group in team.share(groups) for ask in group]
+    with told(len(mine), "prompts", "writing", shown=progress) as bar:
+        prompts = {}
+        for ask in mine:
+            prompts[ask] = write(condition.choose(condition.rewrite(ask), engine, write))
+            bar.update()
+    given = _answers(engine, list(dict.fromkeys(prompts.values())), score, progress)
+    rows, said = np.zeros((len(number), len(COLUMNS))), [""] * len(number)
+    for ask, prompt in prompts.items():
+        rows[number[ask]], said[number[ask]] = score_answer(ask, given[prompt], score)
+    taken = [engine.requests - before[0], engine.tokens - before[1]]
+    costs = np.array([*taken, len(given), _count_cut(given.values())], dtype=float)
+    _add_up(team, {"rows": rows, "costs": costs})
+    at = np.array(
+        [[[number[ask] for ask in context.asks[arm]] for context in contexts] for arm in arms]
+    )
+    found: Scores = {name: rows[:, k][at] for k, name in enumerate(COLUMNS)}
+    if not np.isfinite(found["log_probability" if score == "exact" else "correct"]).all():
+        raise errors.invalid("log_probability", "finite numbers", "others")
+    requests, tokens, answers, cut = costs
+    found |= {"requests": requests / answers, "tokens_read": tokens / answers}
+    found["cut"] = f"{cut:.0f} of {answers:.0f}"
+    if score == "contains" and team.size == 1:
+        found["said"] = np.array(said)[at]
+    return found
+
+
+def _answers(
+    engine: Engine, prompts: Sequence[Prompt], score: str, progress: bool
+) -> dict[Prompt, Any]:
+    """Return what an engine says of each prompt."""
+    asked: Iterator[Any] = (
+        engine.loglikelihood(prompts) if score == "exact" else engine.generate(prompts, MOST, UNTIL)
+    )
+    found = {}
+    with told(len(prompts), "prompts", "asking", shown=progress) as bar:
+        for prompt, one in zip(prompts, asked, strict=True):
+            found[prompt] = one
+            bar.update()
+    return found
+
+
+def score_answer(ask: Ask, given: Any, score: str) -> tuple[tuple[float, float, float], str]:
+    """Return the numbers of an answer by ``COLUMNS``, and its text where it is the engine's own."""
+    if score == "exact":
+        return (given.log_probability, given.is_greedy, -1), ""
+    line = first_line(given.text)
+    return (np.nan, contains(line, ask.accepted), only_one(line, ask.documents)), line
+
+
+def _count_cut(given: Any) -> int:
+    return sum(getattr(one, "is_cut", False) for one in given)
+
+
+def _add_up(team: Team, sums: Mapping[str, np.ndarray]) -> None:
+    """Add what other processes have, in place."""
+    if team.size > 1:
+        import torch
+
+        team.add_up({name: torch.from_numpy(values) for name, values in sums.items()})
+
+
+def assemble(
+    contexts: Sequence[Context],
+    texts: Mapping[str, np.ndarray],
+    arms: Sequence[str],
+    found: Mapping[str, Scores],
+    provenance: Mapping[str, Any],
+) -> xr.Dataset:
+    """Return the result: scores, prompts and answers by arm, context and place, with conditions, if any, in front."""
+    dims: tuple[str, ...] = ("arm", "context", "place")
+    plain = {name: x if type(x) in (int, float) else str(x) for name, x in provenance.items()}
+    arrays: dict[str, Any] = {
+        "prompt": (dims, texts["text"], {"long_name": "what the model was given, its template applied"}),
+        "answer": (dims, texts["answer"], {"long_name": "what was scored behind it"}),
+        "twice": (
+            "context", np.array([context.twice for context in contexts], dtype=np.int8),
+            {"long_name": "1 where another document holds the answer too"},
+        ),
+    }  # fmt: skip
+    first = found[AS_IS]
+    if "said" in first:
+        arrays["said"] = (
+            dims,
+            first["said"],
+            {"long_name": "the first line of the model's own answer"},
+        )
+    coords: dict[str, Any] = {"arm": list(arms)}
+    if len(found) > 1:
+        coords["condition"], dims = list(found), ("condition", *dims)
+        for cost in ("requests", "tokens_read"):
+            values = np.array([one[cost] for one in found.values()])
+            arrays[cost] = (
+                "condition",
+                values,
+                {"long_name": f"{cost.replace('_', ' ')}, for each answer"},
+            )
+    for name in scores_of(plain):
+        values = np.stack([one[name] for one in found.values()])
+        arrays[name] = (dims, values if len(found) > 1 else values[0], {"long_name": SCORES[name]})
+    _, C, P = texts["text"].shape
+    coords |= {"context": np.arange(C), "place": np.arange(P)}
+    if plain["score"] == "contains":
+        plain["cut"] = first["cut"]
+    return xr.Dataset(arrays, coords, {LAYOUT: SCHEMA, "what": TASKS[str(plain["task"])], **plain})
