@@ -214,7 +214,7 @@ CONDITION = Annotated[
 ]
 
 
-SUBJECT = Annotated[
+ASKED = Annotated[
     str | None,
     typer.Argument(metavar="[MODEL]", help="Directory, GGUF file, hub id, or reference/NAME; none with --server."),
 ]
@@ -234,7 +234,7 @@ def check_subject(subject: str | None, served: str | None) -> str:
     asking=group(Settings, door="lookup", prompts=None),
 )
 def lookup(
-    subject: SUBJECT = None,
+    subject: ASKED = None,
     rows: ROWS = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="netCDF file to write.")] = Path("lookup.nc"),
     figure: Annotated[
@@ -265,7 +265,7 @@ def lookup(
         wanted.check_given(rows, asking["prompts"])  # before anything heavy is loaded
         check_model(check_subject(subject, serving["model"]))
         named = {"task": task, "rows": None if rows is None else read_rows(rows), **asked, **asking}
-        opened = _open(subject, opening)
+        opened = _open(str(subject), opening)
         if dry_run:
             return typer.echo(opened.preview_lookup(**named))
         found = opened.lookup(**named, conditions=condition or (), progress=True)

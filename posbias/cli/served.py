@@ -8,7 +8,6 @@ from typing import Any
 import typer
 
 from posbias import errors
-from posbias.cli.options import kept_until_done
 from posbias.lookup.contexts import read_rows
 from posbias.lookup.tasks import PROMPTS, Task
 from posbias.settings import setting
@@ -59,8 +58,12 @@ def lookup_served(
 
     partial = output.with_name(f"{output.name}.partial")
     engine = ServedEngine(serving["server"], serving["model"], concurrency=serving["concurrency"], kept=partial)
-    how = {"prompts": count, "conditions": conditions, "seed": asking["seed"], "progress": True}
-    found = Found(look_up_served(engine, task, rows, **how))
-    with kept_until_done(partial):
-        found.save(output)
+    how: dict[str, Any] = {"prompts": count, "conditions": conditions, "seed": asking["seed"], "progress": True}
+    try:
+        found = Found(look_up_served(engine, task, rows, **how))
+    except KeyboardInterrupt:
+        typer.echo(f"{partial} has the answers so far: the same command goes on", err=True)
+        raise
+    found.save(output)
+    partial.unlink(missing_ok=True)
     return found

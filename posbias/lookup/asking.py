@@ -56,12 +56,8 @@ def ask_under(
     taken = [engine.requests - before[0], engine.tokens - before[1]]
     costs = np.array([*taken, len(given), _count_cut(given.values())], dtype=float)
     _add_up(team, {"rows": rows, "costs": costs})
-    at = np.array(
-        [[[number[ask] for ask in context.asks[arm]] for context in contexts] for arm in arms]
-    )
+    at = np.array([[[number[ask] for ask in context.asks[arm]] for context in contexts] for arm in arms])
     found: Scores = {name: rows[:, k][at] for k, name in enumerate(COLUMNS)}
-    if not np.isfinite(found["log_probability" if score == "exact" else "correct"]).all():
-        raise errors.invalid("log_probability", "finite numbers", "others")
     requests, tokens, answers, cut = costs
     found |= {"requests": requests / answers, "tokens_read": tokens / answers}
     found["cut"] = f"{cut:.0f} of {answers:.0f}"
@@ -70,16 +66,15 @@ def ask_under(
     return found
 
 
-def _answers(
-    engine: Engine, prompts: Sequence[Prompt], score: str, progress: bool
-) -> dict[Prompt, Any]:
+def _answers(engine: Engine, prompts: Sequence[Prompt], score: str, progress: bool) -> dict[Prompt, Any]:
     """Return what an engine says of each prompt."""
-    asked: Iterator[Any] = (
-        engine.loglikelihood(prompts) if score == "exact" else engine.generate(prompts, MOST, UNTIL)
-    )
+    asked: Iterator[Any] = engine.loglikelihood(prompts) if score == "exact" else engine.generate(prompts, MOST, UNTIL)
     found = {}
     with told(len(prompts), "prompts", "asking", shown=progress) as bar:
         for prompt, one in zip(prompts, asked, strict=True):
+            if score == "exact" and not np.isfinite(one.log_probability):
+                received = f"{one.log_probability}: {prompt.text[:60]}"
+                raise errors.invalid("log_probability", "finite numbers", received)
             found[prompt] = one
             bar.update()
     return found
@@ -89,7 +84,7 @@ def score_answer(ask: Ask, given: Any, score: str) -> tuple[tuple[float, float, 
     """Return the numbers of an answer by ``COLUMNS``, and its text where it is the engine's own."""
     if score == "exact":
         return (given.log_probability, given.is_greedy, -1), ""
-    line = first_line(given.text)
+    line = first_line(given.text).replace("\0", "")  # which no file holds
     return (np.nan, contains(line, ask.accepted), only_one(line, ask.documents)), line
 
 

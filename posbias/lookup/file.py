@@ -246,9 +246,9 @@ def ends_text(results: xr.Dataset) -> str:
         apart = "differ" if p <= 0.05 else "are not told apart"
         said = f"best {noun} {best + 1} ({mean[best]:.2f}), worst {noun} {worst + 1} ({mean[worst]:.2f})"
         found[name] = (best, worst), f"By {name} places {apart} (p {p:.2g}): {said}"
-    places, said = zip(*found.values(), strict=True)
-    same = len({*places}) == 1
-    return f"{'. '.join(said)}{'' if same else ': the two do not name the same places'}."
+    same = len({ends for ends, _ in found.values()}) == 1
+    said = ". ".join(line for _, line in found.values())
+    return f"{said}{'' if same else ': the two do not name the same places'}."
 
 
 def said_of_answers(results: xr.Dataset) -> list[str]:

@@ -64,16 +64,17 @@ def look_up(
     with told(1, "model", "loading", shown=progress) as bar:
         model = session.instrument.model
         bar.update()
-    write, arms, found = writer(settings, task), list(placed), {}
-    for name, condition in {AS_IS: ChangedRun(), **under}.items():
+    write, arms = writer(settings, task), list(placed)
+    plain = open_engine(model, settings, ChangedRun(), write, contexts)
+    found = {AS_IS: ask_under(plain, write, contexts, arms, ChangedRun(), str(task.score), progress)}
+    for name, condition in under.items():
         engine = open_engine(model, settings, condition, write, contexts)
         found[name] = ask_under(engine, write, contexts, arms, condition, str(task.score), progress)
     results = assemble(contexts, texts, arms, found, provenance)
     source = found[AS_IS]["source"][0]
     if task.score == "exact":
-        engine = open_engine(model, settings, ChangedRun(), write, contexts)
         asks = [context.asks["competing"] for context in contexts]
-        source = find_sources(engine, asks, placed["competing"], found[AS_IS]["correct"][0])
+        source = find_sources(plain, asks, placed["competing"], found[AS_IS]["correct"][0])
     return results.assign(source=(("context", "place"), source.astype(np.int16), ABOUT))
 
 

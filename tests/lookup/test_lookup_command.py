@@ -11,6 +11,7 @@ from measuring import WORDS, refused, save, status
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import posbias
+from posbias.engines import local
 from posbias.engines.local import Reader
 from posbias.lookup import run as module
 from posbias.models.biases import added_biases
@@ -107,15 +108,14 @@ def test_rows_are_the_same_from_every_kind_of_file_and_in_memory(place):
 
 
 def test_sharing_beginnings_saves_tokens_and_a_window_that_cannot_is_read_whole(place, monkeypatch):
-    read, real = [], module.open_reader
+    read, real = [], local.open_reader
 
-    def counted(model, trial, shared=True):
-        reader = real(model, trial, shared)
+    def counted(model, trial, shared=True, known=None):
+        reader = real(model, trial, shared, known)
         model.get_input_embeddings().register_forward_hook(lambda _, args, out: read.append(out.shape[1]))
         return reader
 
-    monkeypatch.setattr(module, "open_reader", counted)
-    monkeypatch.setattr(module, "LocalEngine", lambda *_: None)
+    monkeypatch.setattr(local, "open_reader", counted)
     monkeypatch.setattr(module, "find_sources", lambda engine, asks, prompts, correct: correct)
     for name in ("whole", "window"):
         read.clear()

@@ -20,14 +20,14 @@ from posbias.prompts import LAYOUT, Ask, answer_tokens, pieces, write_prompt
 @pytest.mark.parametrize(("task", "places"), [("documents", 8), ("kv", 5), ("documents", 12)])
 def test_every_part_is_asked_for_in_turn_and_answers_alone(task, places):
     contexts = make_contexts(Task(task, places=places), 3, seed=1)
-    arms = {"competing", "closed_book"} | ({"not_competing"} if places == 8 else set())
+    arms = {"competing", "closed_book", "oracle"} | ({"not_competing"} if places == 8 else set())
     for context in contexts:
         assert set(context.asks) == arms
         for arm, asks in context.asks.items():
             assert len(asks) == places and len({ask.answer for ask in asks}) == places
             for place, ask in enumerate(asks):
                 having = [k for k, text in enumerate(ask.documents) if holds(text, f"{ask.begin} {ask.answer}")]
-                assert task == "kv" or having == ([] if arm == "closed_book" else [place])
+                assert task == "kv" or having == {"closed_book": [], "oracle": [0]}.get(arm, [place])
                 assert [k for k, text in enumerate(ask.documents) if holds(text, ask.answer)] == having or task == "kv"
         kinds = [{ask.begin.split()[1:3][0] for ask in context.asks[arm]} for arm in sorted(arms)]
         assert task == "kv" or len(kinds[1]) == 1, "all documents of a context compete"
@@ -54,7 +54,7 @@ def test_an_answer_in_two_documents_is_told_and_strange_documents_never_have_it(
     assert contexts[0].asks["not_competing"][1].documents == ("h", "a 1", "i"), "the next row has a 1"
     assert contexts[1].asks["competing"][2].documents == ("d 1", "f", "e 2")
     alone = row_contexts(read_rows(rows[:1]))
-    assert set(alone[0].asks) == {"competing", "closed_book"}
+    assert set(alone[0].asks) == {"competing", "closed_book", "oracle"}
 
 
 def test_an_answer_follows_its_prompt_as_one_text_does():
