@@ -83,7 +83,7 @@ def open_engine(
 ) -> LocalEngine:
     """Return the model as an engine, changed by a condition; what two prompts have in common is read once if it can."""
     tokenizer = settings.source.load_tokenizer()
-    if condition.changes in ("model", "reading"):  # what is read may depend on what follows
+    if condition.is_of_model:  # what is read may depend on what follows
         return LocalEngine(model, tokenizer, changed=condition.changed)
     trial = [write(condition.rewrite(ask)) for ask in contexts[0].asks["competing"][:2]]
     return LocalEngine(model, tokenizer, trial)

@@ -39,8 +39,11 @@ def look_up_served(
     if task.score == "exact":
         check_engine(engine, "loglikelihood")
     arms = [arm for arm in task.wanted if arm in contexts[0].asks]
-    write = writer(task)
-    found = {}
+    write, found = writer(task), {}
+    if len(under) > 1:  # what a condition cannot have is refused before anything is asked
+        rehearsal: Any = Rehearsal(engine)
+        for condition in under.values():
+            condition.choose(condition.rewrite(contexts[0].asks["competing"][0]), rehearsal, write)
     for name, condition in under.items():
         found[name] = ask_under(engine, write, contexts, arms, condition, str(task.score), progress)
     texts = texts_of(write, contexts, arms)
@@ -125,10 +128,12 @@ def provenance_of(
 class Rehearsal:
     """Stand in for a server and count what it would be asked; tokens are estimated."""
 
-    name, has_loglikelihood, has_gradients = "a rehearsal", True, False
+    name, has_loglikelihood, has_gradients = "a model that is served", True, False
 
-    def __init__(self) -> None:
+    def __init__(self, of: Engine | None = None) -> None:
         self.requests = self.tokens = 0
+        if of is not None:
+            self.name, self.has_loglikelihood = of.name, of.has_loglikelihood
 
     def loglikelihood(self, prompts: Sequence[Prompt]) -> list[Likelihood]:
         """Count prompts with their answers."""

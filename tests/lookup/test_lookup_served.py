@@ -12,6 +12,7 @@ import posbias
 from posbias.engines.local import LocalEngine
 from posbias.lookup.answers import contains
 from posbias.lookup.contexts import read_rows
+from posbias.lookup.file import Found
 from posbias.lookup.served import look_up_served
 from posbias.lookup.tasks import Task
 from posbias.prompts import Prompt
@@ -66,7 +67,7 @@ def test_an_answer_is_right_where_it_contains_an_accepted_one():
     assert found["source"].values[:, 0].tolist() == [0, 0, 0] and (found["source"].values == 0).all()
     assert found["said"].sel(arm="competing").values[0, 0] == "NUMBER 101!"
     assert found["requests"].values.tolist() == [1, 1] and found.attrs["cut"] == "0 of 15"
-    said = repr(posbias.lookup.file.Found(found))
+    said = repr(Found(found))
     assert (
         "With the document that answers alone: accuracy 1.00\n" in said and "Without documents: accuracy 0.00\n" in said
     )
@@ -118,8 +119,12 @@ def test_a_score_that_rows_cannot_have_and_conditions_that_need_weights_are_refu
         look_up_served(Reads(), Task("documents"), rows, conditions=["sink-off"])
     with pytest.raises(ValueError, match="engine: expected one with log-probabilities"):
         look_up_served(Reads(), Task("documents", score="exact"), None, prompts=2)
+    engine = Reads()
     with pytest.raises(ValueError, match="engine: expected one with log-probabilities"):
-        look_up_served(Reads(), Task("documents"), rows, conditions=["one-by-one"])
+        look_up_served(engine, Task("documents"), rows, conditions=["one-by-one"])
+    with pytest.raises(ValueError, match="engine: expected one with a model in this process"):
+        look_up_served(engine, Task("documents"), rows, conditions=["fetched:heads=0.1"])
+    assert engine.requests == 0, "refused before anything is asked"
     path, here = str(write_rows(tmp_path / "r.jsonl", [published("river"), published("comet")])), [tmp_path / "r.jsonl"]
     served = ["lookup", "--server", "http://127.0.0.1:9/v1", "-o", str(tmp_path / "f.nc")]
     refused(capsys, tmp_path, [*served, path], "--model: expected what the server calls the model", there=here)
