@@ -218,7 +218,7 @@ def verdict(results: xr.Dataset) -> str:
         if P < 3:
             return f"The middle is lost: cannot tell from {P} places, which have none."
         right = f"{correct.mean():.0%} of the answers are right, fewer than {LEAST_RIGHT:.0%}"
-        if results.attrs["rows"] == "given":
+        if results.attrs["rows"] == "given" and results.attrs.get("score") != "contains":
             right += "; rows may lack `begin`, the first words of an answer"
         return f"The middle is lost: cannot tell, since {right}."
     d, middle = found.weaker, f"at places 2 to {P - 1}" if P > 3 else "at place 2"

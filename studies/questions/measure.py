@@ -18,6 +18,7 @@ import xarray as xr
 from posbias.engines import Engine
 from posbias.engines.local import LocalEngine
 from posbias.files import data_folder
+from posbias.lookup.answers import MOST, UNTIL, contains, first_line, only_one
 from posbias.prompts import Prompt
 from posbias.settings import Settings
 from studies.making import go_on
@@ -25,16 +26,12 @@ from studies.questions.rows import (
     SHA256,
     Passage,
     Question,
-    holds,
     make_rows,
-    normalise,
     read_questions,
     write_message,
 )
 from studies.summaries import stacked
 
-MOST = 100
-"""Tokens of an answer, at most, as published."""
 SAMPLE = 10
 """Questions that are also asked in 32 bits."""
 DIMS = ("question", "place")
@@ -142,17 +139,10 @@ def _answer(
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         asked.append(Prompt(text, "", tuple(ids)))
     rows = []
-    for prompt, passages, found in zip(asked, prompts, engine.generate(asked, MOST, "\n"), strict=True):
-        line = found.text.strip().split("\n")[0].strip()
+    for prompt, passages, found in zip(asked, prompts, engine.generate(asked, MOST, UNTIL), strict=True):
+        line = first_line(found.text)
         rows.append({
-            "correct": int(holds(line, question.answers)), "source": _source(line, passages),
+            "correct": int(contains(line, question.answers)), "source": only_one(line, [one.text for one in passages]),
             "tokens": len(prompt.ids), "written": len(found.ids), "line": line,
         })  # fmt: skip
     return stacked(rows)
-
-
-def _source(line: str, passages: Sequence[Passage]) -> int:
-    """Return the passage that alone holds a line, -1 where none or several do."""
-    said = normalise(line)
-    where = [k for k, one in enumerate(passages) if said and said in normalise(one.text)]
-    return where[0] if len(where) == 1 else -1

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
-import string
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +19,7 @@ import numpy as np
 
 from posbias import errors
 from posbias.files import data_folder, digest
+from posbias.lookup.answers import contains
 
 FILE = "lost_in_the_middle/nq-open-oracle.jsonl.gz"
 """Below ``POSBIAS_DATA``."""
@@ -30,7 +29,6 @@ INSTRUCTION = (
     "(some of which might be irrelevant)."
 )
 """What stands in front of the passages, as published."""
-ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 @dataclass(frozen=True)
@@ -59,26 +57,6 @@ class Question:
     def at(self, place: int) -> tuple[Passage, ...]:
         """Return the passages with the right one at a place, from 0 on; the others stay in the order of the search."""
         return (*self.competitors[:place], self.passage, *self.competitors[place:])
-
-
-def normalise(text: str) -> str:
-    r"""Return a text as SQuAD's metric compares it, without capitals, punctuation, articles and double blanks.
-
-    >>> normalise("The  Wright\nbrothers, of course!")
-    'wright brothers of course'
-    """
-    plain = text.lower().translate(str.maketrans("", "", string.punctuation))
-    return " ".join(ARTICLES.sub(" ", plain).split())
-
-
-def holds(text: str, answers: Sequence[str]) -> bool:
-    """Tell whether a text has an accepted answer in it: the metric of Liu et al.
-
-    >>> holds("It was Wilhelm Conrad Röntgen.", ["Marie Curie", "wilhelm conrad röntgen"]), holds("Yes", ["no"])
-    (True, False)
-    """
-    found = normalise(text)
-    return any(normalise(answer) in found for answer in answers)
 
 
 def read_questions(path: Path | None = None) -> list[Question]:
@@ -115,7 +93,7 @@ def make_rows(
     )
     order = np.random.default_rng(seed).permutation(len(questions))
     drawn = (questions[k] for k in order)
-    chosen = [one for one in drawn if holds(one.passage.text, one.answers)][:count]
+    chosen = [one for one in drawn if contains(one.passage.text, one.answers)][:count]
     asked = bm25s.tokenize([one.text for one in chosen], stopwords="en", show_progress=False)
     ranked, _ = search.retrieve(asked, corpus=passages, k=len(passages), show_progress=False)
     return [_beside(one, row, places) for one, row in zip(chosen, ranked, strict=True)]
@@ -128,7 +106,7 @@ def _beside(question: Question, ranked: Sequence[Passage], places: int) -> Quest
     for passage in ranked:
         if passage == question.passage:
             rank = len(competitors)
-        elif not holds(str(passage), question.answers):
+        elif not contains(str(passage), question.answers):
             competitors.append(passage)
         if len(competitors) == places - 1:
             break

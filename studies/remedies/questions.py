@@ -12,13 +12,13 @@ import xarray as xr
 
 from posbias.conditions.each.sharper import read_heads
 from posbias.heads import attended, point
+from posbias.lookup.answers import contains
 from posbias.prompts import Prompt, apply_template, tokenise
 from posbias.settings import Settings
 from studies.making import go_on
 from studies.questions.rows import (
     Passage,
     Question,
-    holds,
     make_rows,
     read_questions,
     write_message,
@@ -60,7 +60,7 @@ def measure_questions(settings: Settings) -> xr.Dataset:
         found = []
         for one in engine.generate(prompts, MOST, "\n"):
             line = one.text.strip().split("\n")[0]
-            found.append(int(holds(line, question.answers)))
+            found.append(int(contains(line, question.answers)))
         return found
 
     def read(k: int) -> Row:

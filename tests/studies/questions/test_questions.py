@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from posbias.engines import Generated
+from posbias.lookup.answers import contains, normalise
 from studies.questions import measure
-from studies.questions.rows import Passage, Question, holds, make_rows, normalise, read_questions, write_message
+from studies.questions.rows import Passage, Question, make_rows, read_questions, write_message
 
 WORDS = ("river", "mountain", "castle", "harbour", "violin", "comet")
 
@@ -32,7 +33,7 @@ def write_file(path, broken=()):
     ],
 )
 def test_the_metric_is_that_of_squad(text, answers, found):
-    assert holds(text, answers) is found
+    assert contains(text, answers) is found
     assert normalise(normalise(text)) == normalise(text)
 
 
@@ -43,7 +44,7 @@ def test_rows_have_the_competitors_that_a_search_ranks_highest(tmp_path):
     for row in rows:
         assert row.rank == 0  # the passage has the question's rarest word
         assert len(row.competitors) == 2 and row.passage not in row.competitors
-        assert not any(holds(str(one), row.answers) for one in row.competitors)
+        assert not any(contains(str(one), row.answers) for one in row.competitors)
         for place in range(3):
             assert row.at(place).index(row.passage) == place
             assert [one for one in row.at(place) if one != row.passage] == list(row.competitors)
