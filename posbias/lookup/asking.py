@@ -109,7 +109,7 @@ def assemble(
 ) -> xr.Dataset:
     """Return the result: scores, prompts and answers by arm, context and place, with conditions, if any, in front."""
     dims: tuple[str, ...] = ("arm", "context", "place")
-    plain = {name: x if type(x) in (int, float) else str(x) for name, x in provenance.items()}
+    plain = as_attributes(provenance)
     arrays: dict[str, Any] = {
         "prompt": (dims, texts["text"], {"long_name": "what the model was given, its template applied"}),
         "answer": (dims, texts["answer"], {"long_name": "what was scored behind it"}),
@@ -140,6 +140,10 @@ def assemble(
         arrays[name] = (dims, values if len(found) > 1 else values[0], {"long_name": SCORES[name]})
     _, C, P = texts["text"].shape
     coords |= {"context": np.arange(C), "place": np.arange(P)}
-    if plain["score"] == "contains":
-        plain["cut"] = first["cut"]
+    plain |= {"cut": first["cut"]} if plain["score"] == "contains" else {}
     return xr.Dataset(arrays, coords, {LAYOUT: SCHEMA, "what": TASKS[str(plain["task"])], **plain})
+
+
+def as_attributes(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """Return provenance as a file holds it: numbers, and anything else as text."""
+    return {name: x if type(x) in (int, float) else str(x) for name, x in provenance.items()}
