@@ -119,28 +119,22 @@ def assemble(
         ),
     }  # fmt: skip
     first = found[AS_IS]
+    if plain["score"] == "contains":
+        plain["cut"] = first["cut"]
     if "said" in first:
-        arrays["said"] = (
-            dims,
-            first["said"],
-            {"long_name": "the first line of the model's own answer"},
-        )
-    coords: dict[str, Any] = {"arm": list(arms)}
+        about = {"long_name": "the first line of the model's own answer"}
+        arrays["said"] = (dims, first["said"], about)
+    _, C, P = texts["text"].shape
+    coords: dict[str, Any] = {"arm": list(arms), "context": range(C), "place": range(P)}
     if len(found) > 1:
         coords["condition"], dims = list(found), ("condition", *dims)
         for cost in ("requests", "tokens_read"):
             values = np.array([one[cost] for one in found.values()])
-            arrays[cost] = (
-                "condition",
-                values,
-                {"long_name": f"{cost.replace('_', ' ')}, for each answer"},
-            )
+            about = {"long_name": f"{cost.replace('_', ' ')}, for each answer"}
+            arrays[cost] = ("condition", values, about)
     for name in scores_of(plain):
         values = np.stack([one[name] for one in found.values()])
         arrays[name] = (dims, values if len(found) > 1 else values[0], {"long_name": SCORES[name]})
-    _, C, P = texts["text"].shape
-    coords |= {"context": np.arange(C), "place": np.arange(P)}
-    plain |= {"cut": first["cut"]} if plain["score"] == "contains" else {}
     return xr.Dataset(arrays, coords, {LAYOUT: SCHEMA, "what": TASKS[str(plain["task"])], **plain})
 
 
