@@ -1,6 +1,6 @@
 """How an engine is asked in a lookup: one way for what is as it is and for what a condition changes, here or served."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,7 +56,7 @@ def ask_under(
     taken = [engine.requests - before[0], engine.tokens - before[1]]
     costs = np.array([*taken, len(given), _count_cut(given.values())], dtype=float)
     _add_up(team, {"rows": rows, "costs": costs})
-    at = np.array([[[number[ask] for ask in context.asks[arm]] for context in contexts] for arm in arms])
+    at = over(contexts, arms, number.__getitem__)
     found: Scores = {name: rows[:, k][at] for k, name in enumerate(COLUMNS)}
     requests, tokens, answers, cut = costs
     found |= {"requests": requests / answers, "tokens_read": tokens / answers}
@@ -64,6 +64,15 @@ def ask_under(
     if score == "contains" and team.size == 1:
         found["said"] = np.array(said)[at]
     return found
+
+
+def over(contexts: Sequence[Context], arms: Sequence[str], give: Callable[[Ask], Any]) -> np.ndarray:
+    """Return what a function gives of all that is asked, by arm, context and place."""
+    rows = []
+    for arm in arms:
+        for context in contexts:
+            rows.append([give(ask) for ask in context.asks[arm]])
+    return np.array(rows).reshape(len(arms), len(contexts), -1)
 
 
 def _answers(engine: Engine, prompts: Sequence[Prompt], score: str, progress: bool) -> dict[Prompt, Any]:

@@ -177,7 +177,8 @@ def _accepted(where: str, given: Any, documents: Sequence[Any]) -> tuple[str, ..
             raise errors.invalid(f"{where}: {k}", "a text", repr(text)[:60])
         errors.text(f"{where}: {k}", text)
     known = [text for text in texts if normalise(text)]
-    standing = [text for text in known if any(contains(str(document), [text]) for document in documents)]
+    every = "\n".join(map(str, documents))
+    standing = [text for text in known if contains(every, [text])]
     if not standing:
         raise errors.invalid(where, "one or more that stand in a document", repr(texts)[:60])
     return (standing[0], *(text for text in known if text != standing[0]))
@@ -229,7 +230,9 @@ def choose_contexts(task: Task, rows: Sequence[Ask] | None, count: int, seed: in
         return contexts
     found = []
     for context in contexts:
-        asks = {arm: tuple(replace(ask, begin="") for ask in every) for arm, every in context.asks.items()}
+        asks = {}
+        for arm, every in context.asks.items():
+            asks[arm] = tuple(replace(ask, begin="") for ask in every)
         found.append(Context(asks, context.twice))
     return found
 

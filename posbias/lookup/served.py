@@ -14,7 +14,7 @@ from posbias import errors
 from posbias.conditions import AS_IS, FIELD, ChangedRun, Write, read_conditions
 from posbias.engines import Engine, Generated, Likelihood, check_engine
 from posbias.engines.served import count_tokens, served_prompt
-from posbias.lookup.asking import ask_under, assemble
+from posbias.lookup.asking import ask_under, assemble, over
 from posbias.lookup.contexts import Context, choose_contexts
 from posbias.lookup.sources import ABOUT
 from posbias.lookup.tasks import Task
@@ -88,16 +88,12 @@ def writer(task: Task) -> Write:
     return write
 
 
-def texts_of(
-    write: Write, contexts: Sequence[Context], arms: Sequence[str]
-) -> dict[str, np.ndarray]:
+def texts_of(write: Write, contexts: Sequence[Context], arms: Sequence[str]) -> dict[str, np.ndarray]:
     """Return what the server was sent, and the answers, by arm, context and place."""
-    found: dict[str, list[Any]] = {"text": [], "answer": []}
-    for arm in arms:
-        rows = [[write(ask) for ask in context.asks[arm]] for context in contexts]
-        found["text"].append([[prompt.message for prompt in row] for row in rows])
-        found["answer"].append([[prompt.answer for prompt in row] for row in rows])
-    return {name: np.array(values) for name, values in found.items()}
+    return {
+        "text": over(contexts, arms, lambda ask: write(ask).message),
+        "answer": over(contexts, arms, lambda ask: write(ask).answer),
+    }
 
 
 def provenance_of(
