@@ -18,6 +18,36 @@ AS_IS, FLOORS = "as-is", ("oracle", "closed-book")
 LEVEL = 0.05
 NOT_REMEDIES = ("as-is-32", "heads", "alarm")
 """Entries that are no condition."""
+WORDS = {
+    "as-is": "as is",
+    "oracle": "the right document alone",
+    "closed-book": "no documents",
+    "heads-alone": "three heads' document, alone",
+    "heads-alone-2": "three heads' two best documents",
+    "heads-first": "all documents, three heads' best first",
+    "heads-last": "all documents, three heads' best last",
+    "heads-ends": "all documents, three heads' best at both ends",
+    "one-by-one-likely": "the one that makes the question likeliest",
+    "one-by-one-likely-2": "the two that make it likeliest",
+    "one-by-one-confident": "the one with the most confident answer",
+    "question-twice": "the question first and last",
+    "everything-twice": "everything twice",
+    "numbered": "*Document 5 of 8*",
+    "headed": "a name as heading of each document",
+    "reversed": "documents in reverse",
+    "rotated-2": "2 rotations, a vote",
+    "rotated-4": "4 rotations, a vote",
+    "rotated-8": "8 rotations, a vote",
+    "rotated-2-mean": "2 rotations, mean probability",
+    "rotated-4-mean": "4 rotations, mean probability",
+    "rotated-8-mean": "8 rotations, mean probability",
+    "parallel-windows": "documents that do not see one another",
+    "heads-sharper-1.5": "ten heads sharper, × 1.5",
+    "heads-sharper-2": "ten heads sharper, × 2",
+    "all-sharper": "all heads sharper, × 1.25",
+    "sink-off": "the first token's value off",
+}
+"""Conditions as a page names them."""
 FALSE_ALARMS = 0.1
 """Share of right answers that an alarm may ring for where its limit is set."""
 
