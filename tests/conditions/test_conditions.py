@@ -65,6 +65,9 @@ def test_sharper_heads_have_their_own_logits_multiplied(name):
     plain = attention()
     with conditions.sharper(model, 1.0):
         assert torch.equal(attention().logits, plain.logits), "a factor of 1 changes no bit"
+    with conditions.sharper(model, 3.0, [(1, 1)]):
+        later = attention().attentions
+    assert torch.equal(later[0], plain.attentions[0]) and not torch.equal(later[1][:, 1], plain.attentions[1][:, 1])
     with conditions.sharper(model, 3.0, [(0, 1)]):
         changed = attention()
     assert torch.equal(changed.attentions[0][:, 0], plain.attentions[0][:, 0]), "another head"
@@ -291,3 +294,26 @@ def test_what_a_measurement_cannot_change_is_refused_in_a_line(tmp_path, monkeyp
     with pytest.raises(ValueError) as error:
         posbias.open(tmp_path / "llama").measure(1, 16, tmp_path / "d.txt", **asked)
     assert str(error.value).startswith(expected) and "\n" not in str(error.value)
+
+
+class Answering:
+    """An engine that answers each document alone with so many tokens of so many nats in all."""
+
+    has_loglikelihood = has_gradients = True
+
+    def __init__(self, *answers):
+        self.answers = answers
+
+    def generate(self, prompts, most, until=""):
+        for _, (tokens, nats) in zip(prompts, self.answers, strict=True):
+            yield Generated("so", tuple(range(tokens)), nats, tokens)
+
+
+def test_confidence_is_that_of_a_token():
+    engine = Answering((1, -1.0), (4, -2.0), (0, float("nan")))
+    kept = read_condition("one-by-one:confident")[1].choose(ASK, engine, lambda ask: ask)
+    assert kept.documents == ASK.documents[1:2], "-.5 a token; an empty answer is none"
+
+
+def test_the_best_stand_at_both_ends():
+    assert conditions.order([*"abcde"], [5, 4, 3, 2, 1], "ends") == [*"acedb"]
