@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,6 +13,7 @@ import xarray as xr
 
 from posbias.conditions import ChangedRun, Write, load, read_condition
 from posbias.conditions.each.sharper import read_heads
+from posbias.engines.local import LocalEngine
 from posbias.files import data_folder
 from posbias.heads import attended, point
 from posbias.lookup.contexts import Context, make_contexts
@@ -184,12 +184,11 @@ def answers_under(condition: Any, engine: SetEngine, prompts: Sequence[Prompt]) 
     if engine.together > 1:  # the same change for all of them
         with condition.changed(engine.model, prompts[0]):
             return list(engine.loglikelihood(prompts))
-    found: list[Any] = []
-    for prompt in prompts:
-        with ExitStack() as stack:
-            stack.enter_context(condition.changed(engine.model, prompt))
-            found += engine.loglikelihood([prompt])
-    return found
+    # documents' windows are set where the whole model is called, which a SetEngine goes past
+    engine.requests += len(prompts)
+    engine.tokens += sum(len(one.ids) + len(one.answer_ids) - 1 for one in prompts)
+    alone = LocalEngine(engine.model, engine.tokenizer, changed=condition.changed)
+    return list(alone.loglikelihood(prompts))
 
 
 def measure_heads(settings: Settings) -> xr.Dataset:
