@@ -197,3 +197,26 @@ def test_the_readme_has_the_accuracies_of_the_chapter_documents():
     assert f"at least {round(of * float(kept['documents_others_least']))} of {of} at every place" in prose
     answers = int(glued("source")["source_prompts"])
     assert f"({answers} of {answers}, almost by construction" in prose, "as the chapter asserts"
+
+
+def test_the_readme_says_why_and_what_helps_as_the_chapters_do():
+    prose, why, remedies = (ROOT / "README.md").read_text(), glued("why"), glued("remedies")
+    share = {name: f"{float(x):.0%}".replace("%", " %") for name, x in (why | remedies).items() if is_number(x)}
+    for sentence in (
+        f"After {why['why_steps']} steps of training with the answer at every place alike, "
+        f"{share['why_every_middle']} of the answers from the middle are right, "
+        f"where {share['why_before_middle']} were before",
+        f"answers {share['remedies_plain']} of such questions with all eight documents, and "
+        f"{share['remedies_heads']} with the one document",
+    ):
+        assert sentence in prose
+    assert float(why["why_last_proper"]) < (float(why["why_last_text"]) - 1) / 2, "the last loses most of what it has"
+    assert float(why["why_first_drawn"]) >= float(why["why_first_text"]), "the first keeps its influence"
+
+
+def is_number(x):
+    """Whether what is kept is a number."""
+    try:
+        return x is not None and bool(float(x) or True)
+    except ValueError:
+        return False
