@@ -179,7 +179,7 @@ def measure_remedy(settings: Settings, text: str, dtype: str = DTYPE) -> xr.Data
 
 def answers_under(condition: Any, engine: SetEngine, prompts: Sequence[Prompt]) -> list[Any]:
     """Return how likely each answer is; the model is changed while its prompts are read."""
-    if condition.changes != "model":
+    if condition.changes not in ("model", "reading"):
         return list(engine.loglikelihood(prompts))
     if engine.together > 1:  # the same change for all of them
         with condition.changed(engine.model, prompts[0]):
