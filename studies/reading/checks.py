@@ -166,7 +166,7 @@ def unit_check(seen: Evidence) -> Check:
     said = ", ".join(f"{unit} {x:.2f}" for unit, x in misses.items())
     return Check(
         "L-unit", "", "The unit of distance is the share of the list.", misses["share"] == min(misses.values()),
-        f"mean miss of log γ: {said}; ahead in {ahead:.0%} of resamples or more", "another unit is nearer",
+        f"mean miss of log γ: {said}; ahead in {ahead:.0%} of resamples at least", "another unit is nearer",
         {"blur drawn by places": broken}, "another unit is nearer", {"undecided": bool(ahead < 0.95)},
     )  # fmt: skip
 
