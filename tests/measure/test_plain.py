@@ -59,7 +59,7 @@ def test_a_model_without_a_row_has_influence_alone(kind, place, tmp_path):
     assert found.described in repr(found) and "influence alone" in repr(found)
     page = found.report(tmp_path / "r.html").read_text()
     assert "The file has influence alone" in page and "a family without a row" in page
-    for asked in ({}, {"quantities": "mixing,influence"}, {"quantities": "influence", "bias": {"kind": "none"}}):
+    for asked in ({}, {"quantities": "mixing,influence"}, {"quantities": "influence", "condition": "sharper:2"}):
         with pytest.raises(ValueError, match="^architecture: expected a family with a row, received ") as refused:
             model.measure(4, N, place / "d.jsonl", **asked)
         assert "-q influence" in str(refused.value)
