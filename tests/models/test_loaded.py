@@ -32,7 +32,8 @@ def test_all_that_is_asked_of_a_model_shares_its_weights(folder, reads):
     opened.preview_lookup(rows=ROWS)
     assert reads == ["tokenizer"]
     first = opened.measure(**ASKED)
-    explained, found = opened.explain(text(20, 0), segments=None), opened.lookup(rows=ROWS, arms="competing", score="exact")
+    explained = opened.explain(text(20, 0), segments=None)
+    found = opened.lookup(rows=ROWS, arms="competing", score="exact")
     again = opened.measure(**ASKED)
     assert reads == ["tokenizer", (torch.float32, "cpu", None, "sdpa")]
     np.testing.assert_array_equal(first.influence, again.influence)  # nothing of the others is left in the model
