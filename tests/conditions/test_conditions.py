@@ -116,6 +116,11 @@ def test_an_adapter_is_there_in_the_block_alone(world, tmp_path):
     with conditions.adapter(model, tmp_path):
         assert not torch.allclose(logits(model, ids), plain, atol=1e-4)
     assert torch.equal(logits(model, ids), plain) and [x.requires_grad for x in model.parameters()] == learned
+    model.train()
+    with conditions.adapter(model, tmp_path):
+        assert not model.training, "an adapter is read without dropout"
+    assert model.training
+    model.eval()
 
 
 def written(ask):

@@ -69,3 +69,22 @@ def test_penalties_of_a_models_author_do_not_count():
     with torch.no_grad():
         first = model(torch.tensor([asked[0].ids])).logits[0, -1].argmax()
     assert plain[0].ids[0] == int(first)
+
+
+def test_what_is_read_and_written_is_counted():
+    tokenizer = byte_tokenizer()
+    model = make("llama", vocab_size=len(tokenizer), max_position_embeddings=512).eval()
+    asked = prompts(tokenizer, 3)
+    read = sum(len(one.ids) for one in asked)
+    for changed in ({}, {"changed": lambda *_: nullcontext()}):
+        engine = LocalEngine(model, tokenizer, **changed)
+        given = list(engine.generate(asked, MOST))
+        assert sum(one.length for one in given) > 0
+        assert engine.tokens == read + sum(one.length for one in given) and engine.requests == 3
+    engine = LocalEngine(model, tokenizer)
+    list(engine.loglikelihood(asked))
+    assert engine.tokens == read + sum(len(one.answer_ids) - 1 for one in asked)
+
+
+def test_an_answer_does_not_end_before_its_first_word():
+    assert not has_ended("\n", "\n") and not has_ended(" \n", "\n") and has_ended("a\n", "\n")
