@@ -322,3 +322,15 @@ def test_confidence_is_that_of_a_token():
 
 def test_the_best_stand_at_both_ends():
     assert conditions.order([*"abcde"], [5, 4, 3, 2, 1], "ends") == [*"acedb"]
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gemma3_text"])
+def test_as_many_tokens_as_heads_are_refused_where_one_cannot_tell_them_apart(name):
+    model = make(name).eval()
+    H = model.config.num_attention_heads
+    ids = tuple(range(3, 3 + H))
+    plain = logits(model, ids)
+    with conditions.sharper(model, factor=2.0):
+        assert not torch.allclose(logits(model, ids), plain, atol=1e-5), "all heads alike leave no doubt"
+    with conditions.sharper(model, 2.0, [(0, 1)]), pytest.raises(ValueError, match="as many tokens as heads"):
+        logits(model, ids)

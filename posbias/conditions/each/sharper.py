@@ -67,6 +67,8 @@ def multiplied(family: Family, attention: nn.Module, each: Tensor) -> tuple[nn.M
     def multiply(module: nn.Module, args: Any, output: Tensor) -> Tensor:
         factors = each.to(output)
         if output.ndim == 4:  # a norm head by head, the heads before or behind the tokens
+            if output.shape[1] == output.shape[2] == H and bool((each != each[0]).any()):
+                raise errors.invalid(FIELD, "prompts with other than as many tokens as heads, for this family", H)
             shape = (1, 1, H, 1) if output.shape[-2] == H else (1, H, 1, 1)
             return output * factors.view(shape)
         columns = family.columns(attention, 0, output.shape[-1])
