@@ -38,7 +38,7 @@ def first_line(text: str) -> str:
     return text.strip().split("\n")[0].strip()
 
 
-def only_one(line: str, documents: Sequence[str]) -> int:
+def find_holder(line: str, documents: Sequence[str]) -> int:
     """Return the number of the document that alone has a line in it, -1 where none or several do."""
     said = normalise(line)
     having = [k for k, text in enumerate(documents) if said and said in normalise(text)]

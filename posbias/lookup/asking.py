@@ -9,7 +9,7 @@ import xarray as xr
 from posbias import errors
 from posbias.conditions import AS_IS, ChangedRun, Write
 from posbias.engines import Engine
-from posbias.lookup.answers import MOST, UNTIL, contains, first_line, only_one
+from posbias.lookup.answers import MOST, UNTIL, contains, find_holder, first_line
 from posbias.lookup.contexts import Context
 from posbias.lookup.tasks import LAYOUT, SCHEMA, SCORES, TASKS, scores_of
 from posbias.measure.progress import progress as told
@@ -94,7 +94,7 @@ def score_answer(ask: Ask, given: Any, score: str) -> tuple[tuple[float, float, 
     if score == "exact":
         return (given.log_probability, given.is_greedy, -1), ""
     line = first_line(given.text).replace("\0", "")  # which no file holds
-    return (np.nan, contains(line, ask.accepted), only_one(line, ask.documents)), line
+    return (np.nan, contains(line, ask.accepted), find_holder(line, ask.documents)), line
 
 
 def _count_cut(given: Any) -> int:

@@ -18,7 +18,7 @@ import xarray as xr
 from posbias.engines import Engine
 from posbias.engines.local import LocalEngine
 from posbias.files import data_folder
-from posbias.lookup.answers import MOST, UNTIL, contains, first_line, only_one
+from posbias.lookup.answers import MOST, UNTIL, contains, find_holder, first_line
 from posbias.prompts import Prompt
 from posbias.settings import Settings
 from studies.making import go_on
@@ -142,7 +142,8 @@ def _answer(
     for prompt, passages, found in zip(asked, prompts, engine.generate(asked, MOST, UNTIL), strict=True):
         line = first_line(found.text)
         rows.append({
-            "correct": int(contains(line, question.answers)), "source": only_one(line, [one.text for one in passages]),
+            "correct": int(contains(line, question.answers)),
+            "source": find_holder(line, [one.text for one in passages]),
             "tokens": len(prompt.ids), "written": len(found.ids), "line": line,
         })  # fmt: skip
     return stacked(rows)
