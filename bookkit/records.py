@@ -7,15 +7,16 @@ import json
 import math
 import numbers
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from bookkit.chapters import list_stems
 from bookkit.ledger import Record, Verdict, anchor, check_row
-from bookkit.power import ENOUGH, PowerCheck, least_power
+from bookkit.power import ENOUGH, PowerCheck, least_power, power_check
 from posbias import errors
+from studies.checks import Check
 
 KEY = "posbias_record"
 """Where an output's metadata carries a record: Sphinx warns about outputs of a type it does not know."""
@@ -132,6 +133,16 @@ def show_verdicts(lines: Sequence[tuple[str, str, str, str]], *, fold: str | Non
         rows.append(f"| {claim} | {found} | **{verdict}** – {link} |")
     shown = [f":::{{dropdown}} {fold}", *rows, ":::"] if fold else rows
     display({"text/plain": "\n".join(text), "text/markdown": "\n".join(shown)}, raw=True)
+
+
+def record_checks(checks: Iterable[Check]) -> list[tuple[str, str, str, str]]:
+    """Enter the verdicts of a study's checks, and return their lines for :func:`show_verdicts`."""
+    lines = []
+    for check in checks:
+        power = [power_check(what, runs) for what, runs in check.broken.items()]
+        record(check.row, check.passed, check.figure, power=power, **check.about)
+        lines.append((check.row, check.part, check.said, check.figure))
+    return lines
 
 
 def _truth(field: str, value: Any) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +10,7 @@ from scipy.stats import spearmanr
 
 from posbias.lookup.reading import fit_law, shares
 from posbias.lookup.scores import paired_difference
+from studies.checks import Check, ranged
 from studies.reading import evidence as e
 from studies.reading import tables
 from studies.reading.evidence import Evidence
@@ -19,39 +18,6 @@ from studies.reading.tables import Counts
 
 LIMIT = 65.2
 """The 95% point of a deviance with 48 degrees of freedom."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """Hold whether a claim passed, what was measured, and for each thing broken in which runs it still passed.
-
-    ``said`` is the claim in plain words. ``how`` has the other words of a record: its kind, and whether it is in part
-    or undecided.
-    """
-
-    row: str
-    part: str
-    said: str
-    passed: bool
-    figure: str
-    fails_if: str
-    broken: Mapping[str, Sequence[bool]]
-    reason: str
-    how: Mapping[str, Any]
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """What a record says beside verdict and power."""
-        return {"part": self.part, "fails_if": self.fails_if, "reason": self.reason, **self.how}
-
-
-def ranged(found: tuple[float, float, float], digits: int = 2) -> str:
-    """Return a number with its interval.
-
-    >>> ranged((0.5, 0.25, 1.0))
-    '0.50 (0.25 to 1.00)'
-    """
-    return "{:.{d}f} ({:.{d}f} to {:.{d}f})".format(*found, d=digits)
 
 
 def exchanged(rng: np.random.Generator, counts: Counts) -> Counts:

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from posbias.comparison.resampling import interval, resample_weights
 from posbias.lookup.reading import count_sources, fit_choices, fit_law
 from posbias.lookup.scores import paired_difference
-from studies.reading.checks import Check
+from studies.checks import Check
 from studies.reading.evidence import Evidence, P
 
 PLACE = np.arange(P)

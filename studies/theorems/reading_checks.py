@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from scipy.optimize import minimize
 
 from posbias.lookup.scores import paired_difference
+from studies.checks import Check
 from studies.theorems import reading as theorem
 
 BLURS, NUMBERS, NEAR = (0.05, 0.3, 0.77, 1.5, 4.0), (3, 4, 5, 8, 16, 40), 1e-5
@@ -102,8 +103,8 @@ def theorem_numbers(counts: Float[np.ndarray, "C 8 8"]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def theorem_checks(make: Callable[..., Any]) -> list[Any]:
-    """Return a check of each part, made from its fields."""
+def theorem_checks() -> list[Check]:
+    """Return a check of each part."""
     said = {
         "middle": "Blur alone loses the middle.",
         "limits": "Far from the ends accuracy has the limits given.",
@@ -113,5 +114,5 @@ def theorem_checks(make: Callable[..., Any]) -> list[Any]:
     for part, (held, broken, what, fails_if) in all_parts().items():
         figure = f"{sum(held)} of {len(held)} cases"
         fields = ("L-theorem", part, said[part], all(held), figure, fails_if, {what: broken})
-        found.append(make(*fields, "a case fails", {"kind": "proved"}))
+        found.append(Check(*fields, "a case fails", {"kind": "proved"}))
     return found
