@@ -314,7 +314,7 @@ def line_markdown(row: str, part: str, verdict: str) -> str:
     """Return a record in one line for a chapter's page: claim, verdict, and a link to how it was tested."""
     claim = _literal(next(entry.sentence for entry in read_ledger() if entry.row == row))
     on = f" ({_literal(part)})" if part else ""
-    how = _jump(row, part, "how it was tested", page="status.html")
+    how = _jump(row, part, "how it was tested", page="verdicts.html")
     return f"*Claim.* {_stop(claim)} *Verdict{on}:* **{verdict}** – {how}"
 
 

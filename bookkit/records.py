@@ -128,7 +128,7 @@ def show_verdicts(lines: Sequence[tuple[str, str, str, str]], *, fold: str | Non
     text, rows = [], ["| claim | here | verdict |", "|:--|:--|:--|"]
     for row, part, claim, found in lines:
         verdict, name = MADE[row, part].verdict, ", ".join(filter(None, (row, part)))
-        link = f'<a href="status.html#{anchor(row, part)}">test</a>'
+        link = f'<a href="verdicts.html#{anchor(row, part)}">test</a>'
         text.append(f"{name} {verdict}: {claim} {found}")
         rows.append(f"| {claim} | {found} | **{verdict}** – {link} |")
     shown = [f":::{{dropdown}} {fold}", *rows, ":::"] if fold else rows

@@ -200,8 +200,8 @@ def run_book(root: Path, *, jobs: int = 1, echo: Callable[[str], None] = print) 
     first = [chapter.stem for chapter in chapters if "records" not in chapter.needs]
     last = [chapter.stem for chapter in chapters if "records" in chapter.needs]
     outcomes = []
-    for stems in (first, last):
-        for outcome in run_all(_outcome, [(root, stem) for stem in stems], jobs):
+    for stems, at_once in ((first, jobs), (last, 1)):  # one of the last may read the records of another
+        for outcome in run_all(_outcome, [(root, stem) for stem in stems], at_once):
             outcomes.append(outcome)
             echo(f"[{len(outcomes)}/{len(chapters)}] {describe(outcome)}")
     return outcomes

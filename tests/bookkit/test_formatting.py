@@ -129,7 +129,7 @@ OLD = re.compile(r"\([abcd]\)|rung \d|aligned sum|law of untrained networks|vect
 
 @pytest.mark.parametrize("notebook", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda file: file.stem)
 def test_tables_name_predictions_as_the_registry_does(notebook):
-    if notebook.stem in ("published", "status"):  # the letters of a paper, and records of earlier editions
+    if notebook.stem in ("published", "verdicts"):  # the letters of a paper, and records of earlier editions
         return
     outputs = [x for cell in nbformat.read(notebook, 4).cells for x in cell.get("outputs", [])]
     tables = [str(x.get("data", {}).get("text/markdown", "")) for x in outputs]

@@ -18,10 +18,10 @@ HIDDEN, MEDIAN = 150, 80
 NOT_YET = {
     "absolute", "clock", "comparison", "content", "contributions", "depth", "design", "documents", "encodings",
     "forces", "forces_proofs", "graphs", "icl", "influence", "ladder", "layernorm", "lookup", "moments", "published",
-    "real", "remedies", "rollout", "source", "status", "trough", "untrained", "use", "why",
+    "real", "remedies", "rollout", "source", "trough", "untrained", "use", "why",
 }  # fmt: skip
 """Pages that hide more, or whose code does not run by itself; a page that is rebuilt goes from here."""
-BY_ITSELF = {"one_page": "it shows two commands", "status": "it lists verdicts"}
+BY_ITSELF = {"one_page": "it shows two commands", "verdicts": "it lists what others found"}
 """Pages that show no code to copy."""
 NUMBER = re.compile(r"[-+]?\d+\.?\d*(?:[eE][-+]?\d+)?")
 CODE = [pytest.param(path, id=stem) for stem, path in NOTEBOOKS.items() if stem not in NOT_YET | {*BY_ITSELF}]

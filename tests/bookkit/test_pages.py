@@ -173,7 +173,7 @@ def test_records_are_one_line_of_a_page_and_stay_whole_in_the_notebook():
         "the profile becomes more recent. "
     )
     assert first.startswith(claim + "*Verdict (statement):* **proved** – ")
-    assert first.endswith('<a href="status.html#ra-p4-3-statement">how it was tested</a>')
+    assert first.endswith('<a href="verdicts.html#ra-p4-3-statement">how it was tested</a>')
     assert second.startswith(claim + "*Verdict (proof):* **contradicted in part** – ")
     assert third.startswith(r"*Claim.* With position logits $\alpha\log j$ the mean") and other == "a table"
 

@@ -66,7 +66,7 @@ def test_verdicts_of_a_page_are_one_table(shown):
         ("WU-H", "statement", "The peak moves away.", "It does."),
     ]
     show_verdicts(lines)
-    tested = '– <a href="status.html#{}">test</a> |'
+    tested = '– <a href="verdicts.html#{}">test</a> |'
     assert shown[-1]["text/markdown"].splitlines()[2:] == [
         "| Products have a closed form. | One differs. | **contradicted** " + tested.format("x-decay"),
         "| The peak moves away. | It does. | **consistent** " + tested.format("wu-h-statement"),

@@ -25,7 +25,7 @@ def lines():
 
 
 def test_without_a_script_the_list_is_whole(html, lines):
-    page = BeautifulSoup((html / "notebooks" / "status.html").read_text(encoding="utf-8"), "html.parser")
+    page = BeautifulSoup((html / "notebooks" / "verdicts.html").read_text(encoding="utf-8"), "html.parser")
     rows = page.select(".tag_verdicts tbody tr")
     places = [row.find("a", id=True)["id"] for row in rows if row.find("a", id=True)]
     assert len(places) == len(lines) and not page.select("tr[hidden], .verdict-choices")
@@ -38,7 +38,7 @@ def test_without_a_script_the_list_is_whole(html, lines):
 def test_records_lead_to_their_lines(html):
     for record in {record.chapter: record for record in read_records(ROOT)}.values():
         text = (html / "notebooks" / f"{record.chapter}.html").read_text(encoding="utf-8")
-        line = f'<strong>{record.verdict}</strong> – <a href="status.html#{anchor(record.row, record.part)}">'
+        line = f'<strong>{record.verdict}</strong> – <a href="verdicts.html#{anchor(record.row, record.part)}">'
         assert line in re.sub(r"\s+", " ", text), record.chapter
 
 
@@ -57,7 +57,7 @@ def test_the_list_is_filtered_by_keyboard(driver, html, lines):
 
     everything = {anchor(s.row.row, s.part) for s in lines}
     with served(html) as address:
-        driver.get(f"{address}/notebooks/status.html")
+        driver.get(f"{address}/notebooks/verdicts.html")
         driver.find_element("css selector", ".tag_verdicts summary.sd-summary-title").click()
         wait.until(lambda driver: driver.execute_script(SHOWN))  # the page is laid out
         assert shown() == everything
