@@ -33,9 +33,10 @@ def ask_under(
 ) -> Scores:
     """Return the scores of all prompts under a condition; those that come out the same are asked once.
 
-    Processes share the contexts.
+    What a question costs is what choosing its documents takes, and its answer, as if no other shared that. Processes
+    share the contexts.
     """
-    before = engine.requests, engine.tokens
+    before = np.array([engine.requests, engine.tokens])
     number: dict[Ask, int] = {}
     groups = []
     for arm in arms:
@@ -49,17 +50,19 @@ def ask_under(
         for ask in mine:
             prompts[ask] = write(condition.choose(condition.rewrite(ask), engine, write))
             bar.update()
+    chosen = np.array([engine.requests, engine.tokens])
     given = _answers(engine, list(dict.fromkeys(prompts.values())), score, progress)
     rows, said = np.zeros((len(number), len(COLUMNS))), [""] * len(number)
     for ask, prompt in prompts.items():
         rows[number[ask]], said[number[ask]] = score_answer(ask, given[prompt], score)
-    taken = [engine.requests - before[0], engine.tokens - before[1]]
-    costs = np.array([*taken, len(given), _count_cut(given.values())], dtype=float)
-    _add_up(team, {"rows": rows, "costs": costs})
+    answering = np.array([engine.requests, engine.tokens]) - chosen
+    costs = np.array([chosen - before, answering], dtype=float)
+    counts = np.array([len(mine), len(given), _count_cut(given.values())], dtype=float)
+    _add_up(team, {"rows": rows, "costs": costs, "counts": counts})
     at = over(contexts, arms, number.__getitem__)
     found: Scores = {name: rows[:, k][at] for k, name in enumerate(COLUMNS)}
-    requests, tokens, answers, cut = costs
-    found |= {"requests": requests / answers, "tokens_read": tokens / answers}
+    asked, answers, cut = counts
+    found["requests"], found["tokens_read"] = costs[0] / asked + costs[1] / answers
     found["cut"] = f"{cut:.0f} of {answers:.0f}"
     if score == "contains" and team.size == 1:
         found["said"] = np.array(said)[at]
@@ -139,7 +142,7 @@ def assemble(
         coords["condition"], dims = list(found), ("condition", *dims)
         for cost in ("requests", "tokens_read"):
             values = np.array([one[cost] for one in found.values()])
-            about = {"long_name": f"{cost.replace('_', ' ')}, for each answer"}
+            about = {"long_name": f"{cost.replace('_', ' ')}, for each question"}
             arrays[cost] = ("condition", values, about)
     for name in scores_of(plain):
         values = np.stack([one[name] for one in found.values()])

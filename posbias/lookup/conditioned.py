@@ -50,7 +50,7 @@ def compare_conditions(results: xr.Dataset) -> pd.DataFrame:
     """Return what each condition changes of all documents' right answers, paired over contexts, and what it costs.
 
     ``gain`` is over all places alike, with its 95% interval; ``p`` is that of a sign-flip test, adjusted by Holm for
-    all conditions; ``requests`` and ``tokens`` are those of an answer.
+    all conditions; ``requests`` and ``tokens`` are those of a question.
     """
     correct = results["correct"].sel(arm="competing")
     plain = _by_context(correct.sel(condition=AS_IS))
@@ -82,5 +82,5 @@ def table_lines(results: xr.Dataset) -> list[str]:
         said = f"{name}: right {row['right']:.2f}, worst {row['worst']:.2f} at place {row['worst_place']:.0f}"
         if name != AS_IS:
             said += f", gain {row['gain']:+.2f} ({row['low']:+.2f} to {row['high']:+.2f}; p {row['p']:.2g} by Holm)"
-        lines.append(f"{said}; {row['requests']:.1f} requests and {row['tokens']:.0f} tokens an answer")
+        lines.append(f"{said}; {row['requests']:.1f} requests and {row['tokens']:.0f} tokens a question")
     return lines

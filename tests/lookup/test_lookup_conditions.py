@@ -1,5 +1,7 @@
 """A lookup under conditions: each beside what is as it is, with the numbers of the condition by itself."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from lookup_worlds import byte_tokenizer
@@ -44,10 +46,28 @@ def test_every_condition_is_beside_as_it_is(world, tmp_path):
     alone = told.sel(condition="one-by-one")[0]
     assert np.allclose(alone, alone[:, :1], atol=1e-4), "each document alone has no place"
     table = found.compare_conditions()
-    assert table.loc["one-by-one", "requests"] > 1.5 > table.loc["as is", "requests"] == 1
+    assert table["requests"].tolist() == [1, 1, 1, 1, 4], "each of three documents alone, then the best of them"
     again = posbias.load_lookup(found.save(tmp_path / "f.nc"))
     assert "one-by-one: right " in repr(again) and "by Holm" in repr(again)
     assert found.figure(tmp_path / "f.png").exists() and "The middle is lost" in again.verdict
+
+
+def test_a_question_costs_what_it_would_alone(world):
+    """By hand: each document is read with the question, and the one that is kept once more, whatever its place was."""
+    model, _, tokenizer = world
+    found = model.lookup(rows=ROWS[:1], arms="competing", conditions=["one-by-one"])
+    cost = found.compare_conditions()["tokens"]
+
+    def read(ask):
+        prompt = write_prompt(tokenizer, "documents", ask, False, True)
+        return len(prompt.ids) + len(prompt.answer_ids) - 1
+
+    asks = [Ask((text,), "two?", "17", "It") for text in ROWS[0]["documents"]]
+    layout = ("instruction", "documents")
+    choosing = [read(replace(ask, question="", answer="two?", begin="Question:", layout=layout)) for ask in asks]
+    kept = [read(ask) for ask in asks]
+    assert cost["one-by-one"] - sum(choosing) in kept and len({*kept}) == 3
+    assert cost["as is"] == read(Ask(tuple(ROWS[0]["documents"]), "two?", "17", "It"))
 
 
 def test_gains_are_paired_over_contexts_and_adjusted_for_how_many_there_are(world):

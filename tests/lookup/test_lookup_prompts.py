@@ -293,6 +293,10 @@ def test_spans_say_where_the_parts_of_a_prompt_are(task, template):
     gone = prompt.without(2)
     assert documents[0] not in gone.text and len(gone.ids) == len(prompt.ids) - len(documents[0])
     assert tokenizer.decode(gone.ids).removeprefix("<s>") == gone.text
+    assert gone.texts == (*prompt.texts[:2], *prompt.texts[3:]), "what stands behind moved up, in text as in tokens"
+    again = gone.without(1)
+    assert again.texts == (prompt.texts[0], *prompt.texts[3:])
+    assert tokenizer.decode(again.ids).removeprefix("<s>") == again.text
 
 
 def test_a_template_that_rewrites_the_message_leaves_no_spans():

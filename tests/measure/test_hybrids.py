@@ -110,7 +110,7 @@ def parts_of_granitemoehybrid(module, u):
     z, inputs, dt = module.in_proj(u).double().split([wide, module.conv_dim, H], dim=-1)
     total, parts = convolved(module.conv1d, inputs)
     B, C = F.silu(total)[:, wide:].reshape(n, 2, module.n_groups, -1).unbind(1)
-    dt = F.softplus(dt + module.dt_bias.double())
+    dt = F.softplus(dt + module.dt_bias.double()).clamp(*module.time_step_limit)
     whole = scanned(module, F.silu(total)[:, :wide].reshape(n, H, -1), B, C, dt).flatten(1) * F.silu(z)
     groups = whole.reshape(n, module.n_groups, -1)
     size = (groups.square().mean(-1) + module.norm.variance_epsilon).sqrt()
@@ -159,10 +159,14 @@ def parts_of_qwen3_next(module, u):
 LOOPS = {"lfm2": parts_of_lfm2, "granitemoehybrid": parts_of_granitemoehybrid, "qwen3_next": parts_of_qwen3_next}
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_parts_are_those_of_plain_loops(name):
+LIMITED = {"time_step_limit": (1.0, 1.8)}
+"""Steps of a state-space layer that are cut at both ends."""
+
+
+@pytest.mark.parametrize(("name", "changes"), [*((name, {}) for name in EVERY), ("granitemoehybrid", LIMITED)])
+def test_parts_are_those_of_plain_loops(name, changes):
     """T_ij of the first and last layer: each token's values alone, carried from token to token in 64 bits."""
-    model, ids, given = make(name), prompts(1), {}
+    model, ids, given = make(name, **changes), prompts(1), {}
     instrument, made = Instrument(model), {}
 
     def observe(seen):
@@ -211,6 +215,17 @@ def test_what_is_right_is_let_pass_and_parts_add_up_in_every_layer(name, attenti
     assert all(x["parts"] < check.SUMS / 100 and x["sums"] < check.SUMS / 5 for x in found)
     gradients = [x["gradient"] for x in found if x["gradient"] is not None]
     assert len(gradients) >= 3 and np.median(gradients) < check.GRADIENT / 5
+
+
+def test_steps_are_cut_as_the_model_cuts_them():
+    model = make("granitemoehybrid", **LIMITED)
+    layer, embedded = model.model.layers[0], model.get_input_embeddings()(prompts())
+    made = layer.mamba.in_proj(layer.input_layernorm(embedded * model.config.embedding_multiplier))
+    steps = F.softplus(made[..., -8:] + layer.mamba.dt_bias)
+    low, high = LIMITED["time_step_limit"]
+    assert (steps < low).any() and (steps > high).any(), "some are cut at either end"
+    found = json.loads(check.check_instrument(Instrument(model), prompts(1, 20)[0]))
+    assert found["parts"] < check.SUMS / 100
 
 
 @pytest.mark.parametrize("name", EVERY)

@@ -31,6 +31,40 @@ def test_parts_and_biases_are_what_each_layer_adds(name):
     assert max(watch.off.values()) < check.SUMS / 100
 
 
+@pytest.mark.parametrize("name", ["olmo2", "gemma2", "exaone4"])
+def test_a_norm_divides_by_the_size_of_heads_and_bias(name):
+    """Where a norm follows attention, the output projection's bias is in its denominator and has a part of its own."""
+    model = make(name, attention_bias=True)
+    projection = model.model.layers[1].self_attn.o_proj
+    if projection.bias is None:  # which exaone4's configuration does not give
+        projection.bias = nn.Parameter(torch.zeros(len(projection.weight)), requires_grad=False)
+    with torch.no_grad():
+        projection.bias.add_(torch.randn(len(projection.bias), generator=torch.Generator().manual_seed(2)))
+    assert compared(model)["parts"] < check.SUMS / 100
+    off = check.PartsWatch(instrument := Instrument(model))
+    with hooked([], off.hooks()):
+        instrument.measure(prompts(1, 20), off.observe)
+    assert off.off[1] < check.SUMS / 100
+
+
+def test_a_layer_norm_on_the_output_is_seen_and_said(tmp_path):
+    """It takes a mean away, which is no token's: contributions are left out, and the rest is measured."""
+    model = make("olmo2")
+    layer = model.model.layers[1]
+    norm = nn.LayerNorm(32, bias=False)
+    norm.weight.data.copy_(layer.post_attention_layernorm.weight.data)
+    layer.post_attention_layernorm = norm
+    instrument = Instrument(model)
+    why = "a LayerNorm on attention's output"
+    assert [instrument.mixer(t).lacking() for t in range(3)] == [None, why, None]
+    _, every = check.compare_model(instrument, prompts(1, 20), 32)
+    said = [str(one) for one in every if one.what.startswith("parts")]
+    assert [why in one for one in said] == [False, True, False] and all(one.endswith("ok") for one in said)
+    found = posbias.open(model).measure(prompts=2, length=12, rule="random", quantities="contributions")
+    assert found.provenance["no_contributions"] == why and "contributions" not in found.results
+    assert 0 < found.mixing[1] < 1
+
+
 class Gated(nn.Linear):
     """Multiply what the output projection is given by a gate, as Qwen3-Next's attention does."""
 
