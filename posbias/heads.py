@@ -6,8 +6,6 @@ document is known, and then say of other prompts which document the model looks 
 Source: Wu et al. 2024, arXiv:2404.15574 (retrieval heads), here by document and without an answer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

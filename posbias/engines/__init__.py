@@ -5,8 +5,6 @@ A request is a :class:`~posbias.prompts.Prompt`, which carries text as well as t
 alone will do. What an engine cannot do its flags say.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 

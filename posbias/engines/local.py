@@ -4,8 +4,6 @@ Keys and values of a token depend on nothing behind it, so that the cache of one
 is where that goes on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise, takewhile

@@ -1,7 +1,5 @@
 """Explain one prompt: deletions of its segments, their influence and contributions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What a user gives to be explained, as one prompt with segments; how segments and their texts are called."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Mapping, Sequence

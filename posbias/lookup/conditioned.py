@@ -1,7 +1,5 @@
 """A lookup under conditions: what a model cannot have, and each condition compared with what is as it is."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
 

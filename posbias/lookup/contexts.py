@@ -1,7 +1,5 @@
 """What is asked: documents with the one that answers at each place, from a user's rows or made up."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Heads that fetch, found on a lookup's own prompts: the right document is known, and is at every place."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The result of a lookup: its numbers by place, one labelled netCDF file of them, and what they say in words."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path

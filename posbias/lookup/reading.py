@@ -6,8 +6,6 @@ place j pulls answers, whatever is asked. The unit of everything is a set of doc
 come from sets drawn with replacement.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A lookup: what is asked by place and arm, the answers' scores, and where they come from."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Scores by place, each context asked at all places: means with intervals, paired differences, and the verdict."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -6,8 +6,6 @@ model, and an answer that is in no document is from none. What is made up says w
 states; of a user's rows it is looked up in the documents' texts.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

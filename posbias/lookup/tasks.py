@@ -1,7 +1,5 @@
 """What can be asked of a model by place, and what its answers are scored by; needs no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -5,8 +5,6 @@ differentiated with the attention's output held fixed: what a random gradient be
 every position, gives the Gram matrix of the step's derivatives whatever the MLP, its norms and its gates are.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

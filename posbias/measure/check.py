@@ -6,8 +6,6 @@ the parts that it is made of, and the gradient against finite differences. Whoev
 printed (:mod:`posbias.models.check`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from inspect import signature

@@ -5,8 +5,6 @@ goes through is another prompt's (:func:`ring`), and from rung to rung less of i
 :data:`~posbias.settings.RUNGS`. Layers run on the inputs that the way forward has kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass

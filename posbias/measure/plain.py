@@ -4,8 +4,6 @@ A gradient needs to know nothing of what lies between embeddings and logits, so 
 an input-token influence too. Nothing else is read, and autograd keeps all layers of a batch together.
 """
 
-from __future__ import annotations
-
 from inspect import signature
 
 import torch

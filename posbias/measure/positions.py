@@ -1,7 +1,5 @@
 """Positional parameters as a model applies them: slopes, window and scale, read off a forward pass."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

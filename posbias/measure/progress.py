@@ -1,7 +1,5 @@
 """Progress of what takes long, on standard error: a bar on a terminal or in a notebook, else a line every so often."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

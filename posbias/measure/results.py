@@ -3,8 +3,6 @@
 ``xarray.open_dataset`` and any HDF5 viewer read it; :func:`read_results` also checks that it is ours.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One model on one set of prompts: what is to be measured, checked as far as can be without the weights."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace

@@ -4,8 +4,6 @@ Sums do not depend on how prompts were grouped into batches. A layer's live on t
 64 bits. A number per prompt (λ, influence) is kept as it is, so that means, deviations and bands can be had later.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any
 

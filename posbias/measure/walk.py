@@ -1,7 +1,5 @@
 """A pass back through a model's layers, one at a time: what it has to know from the way forward."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Adds an adapter of peft, from a folder, to the model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from os import PathLike, fspath

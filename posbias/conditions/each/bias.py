@@ -1,7 +1,5 @@
 """Adds a position bias to the model's logits: a description in JSON, or a .yaml file with a position_bias."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from contextlib import AbstractContextManager

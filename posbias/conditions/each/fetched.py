@@ -5,8 +5,6 @@
 Source: Wu et al. 2024, arXiv:2404.15574 (heads); Peysakhovich and Lerer 2023, arXiv:2310.01427 (sorting).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Puts a heading over each document: the first name in it, words with a capital that begin no sentence."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

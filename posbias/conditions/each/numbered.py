@@ -1,7 +1,5 @@
 """Calls documents by their number and how many there are: Document 5 of 8."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from posbias import errors

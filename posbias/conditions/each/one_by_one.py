@@ -3,8 +3,6 @@
 Source: Sachan et al. 2022, arXiv:2204.07496 (likelihood of the question); map-rerank (confidence).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

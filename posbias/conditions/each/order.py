@@ -1,7 +1,5 @@
 """Puts documents in another order: reversed, ends (the best at both ends), or best-first and best-last by scores."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

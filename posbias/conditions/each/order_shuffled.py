@@ -5,8 +5,6 @@ of the first prompts), place tells nothing, and nothing of a profile is earned b
 neighbours in random order, ``inside`` shuffles inside each of them.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from jaxtyping import Int
 

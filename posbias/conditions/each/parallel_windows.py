@@ -5,8 +5,6 @@ Tokens behind the documents see all of them, from the position that the longest 
 Source: Ratner et al. 2022, arXiv:2212.10947 (parallel context windows).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace

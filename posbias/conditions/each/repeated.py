@@ -1,7 +1,5 @@
 """Writes something twice: everything, or the question, first and last."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from posbias import errors

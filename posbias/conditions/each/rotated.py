@@ -3,8 +3,6 @@
 Source: Tang et al. 2023, arXiv:2310.07712 (permutation self-consistency), with rotations for permutations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

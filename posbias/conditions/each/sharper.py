@@ -4,8 +4,6 @@ A layer's queries are multiplied after their projection (and norm, where there i
 1 changes no bit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any

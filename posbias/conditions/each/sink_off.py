@@ -1,7 +1,5 @@
 """Sets the first token's value to zero, in all layers or in given ones: heads that rest there add nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any

@@ -4,8 +4,6 @@ Influence says how a token's vector is felt; use says whether the token matters.
 little of the other.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from jaxtyping import Float, Int
