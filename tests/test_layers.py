@@ -67,7 +67,6 @@ GOLF = {
     "studies/ladder/rotary.py",
     "studies/lookup/measure.py",
     "studies/lookup/prompts.py",
-    "studies/norms/recency.py",
     "studies/real/checks.py",
     "studies/real/entries.py",
     "studies/reference/measure.py",

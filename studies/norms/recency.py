@@ -87,8 +87,7 @@ def beside_print(grid: pd.DataFrame, printed: Iterable[Any], digits: int = 4) ->
     ``beyond`` is by how many of our standard errors the two differ more than the rounding of the print explains.
     """
     columns = ["d", "alpha", "norm", "residual", "layer"]
-    entries = [[*(getattr(entry, name) for name in columns), entry.probability] for entry in printed]
-    frame = pd.DataFrame(entries, columns=[*columns, "printed"])
+    frame = pd.DataFrame(map(vars, printed)).rename(columns={"probability": "printed"})
     joined = frame.merge(grid[grid["own_part"]], on=columns, how="left")
     if joined["probability"].isna().any():
         missing = joined.loc[joined["probability"].isna(), columns].iloc[0].tolist()

@@ -89,17 +89,6 @@ def change_table(studies: Studies, what: str, data: str = "text", against: str =
     return table
 
 
-def lower_everywhere(changes: Mapping[str, Float[np.ndarray, "N"]]) -> bool:
-    """Tell whether a reading falls in every model, at 5% after Holm's adjustment for all of them.
-
-    >>> lower_everywhere({"a": np.full(8, -1.0), "b": np.full(8, -0.1)})
-    True
-    """
-    tests = [mean_interval(x) for x in changes.values()]
-    stands = holm(np.array([test[3] for test in tests])) <= LEVEL
-    return bool(stands.all() and all(test[0] < 0 for test in tests))
-
-
 def with_random_signs(changes: Mapping[str, Float[np.ndarray, "N"]], seed: int) -> dict[str, Float[np.ndarray, "N"]]:
     """Return changes whose signs are drawn anew, prompt by prompt: what there is without an effect.
 

@@ -17,7 +17,7 @@ HIDDEN, MEDIAN = 150, 80
 """Lines behind a click: the most on a page, and on half of all pages."""
 NOT_YET = {
     "absolute", "clock", "comparison", "content", "contributions", "depth", "design", "documents", "encodings",
-    "graphs", "icl", "influence", "ladder", "layernorm", "lookup", "moments", "published",
+    "graphs", "icl", "influence", "ladder", "lookup", "moments", "published",
     "real", "remedies", "rollout", "source", "trough", "untrained", "use", "why",
 }  # fmt: skip
 """Pages that hide more, or whose code does not run by itself; a page that is rebuilt goes from here."""
