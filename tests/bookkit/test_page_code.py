@@ -16,10 +16,30 @@ NOTEBOOKS = {path.stem: path for path in sorted((ROOT / "notebooks").glob("*.ipy
 HIDDEN, MEDIAN = 150, 80
 """Lines behind a click: the most on a page, and on half of all pages."""
 NOT_YET = {
-    "absolute", "clock", "comparison", "content", "contributions", "depth", "design", "documents", "encodings",
-    "graphs", "icl", "influence", "ladder", "lookup", "moments", "published",
-    "real", "remedies", "rollout", "source", "trough", "untrained", "use", "why",
-}  # fmt: skip
+    "absolute",
+    "clock",
+    "comparison",
+    "content",
+    "contributions",
+    "depth",
+    "design",
+    "documents",
+    "encodings",
+    "graphs",
+    "icl",
+    "influence",
+    "ladder",
+    "lookup",
+    "moments",
+    "published",
+    "real",
+    "remedies",
+    "rollout",
+    "source",
+    "trough",
+    "untrained",
+    "use",
+}
 """Pages that hide more, or whose code does not run by itself; a page that is rebuilt goes from here."""
 BY_ITSELF = {"one_page": "it shows two commands", "verdicts": "it lists what others found"}
 """Pages that show no code to copy."""

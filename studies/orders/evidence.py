@@ -1,0 +1,147 @@
+"""What the chapter ``why`` says of the text: numbers, a table, a figure, and the checks of its claims."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from studies import results
+from studies.checks import Check
+from studies.orders import tables
+
+COLOURS = {"written": "#000000", "shuffled": "#0072B2", "drawn": "#D55E00"}
+NAMES = {"written": "as written", "shuffled": "shuffled", "drawn": "drawn at random"}
+LEAST, RANK, APART = 0.10, 0.80, 0.05
+"""Thresholds: a proper part of an end, and the rank correlation and distance with which a profile survives."""
+ENDS = {"first": "beginning", "last": "end"}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Hold SmolLM2's profiles in five orders, their proper and earned parts, and those of two small models."""
+
+    order: xr.Dataset
+    split: pd.DataFrame
+    small: dict[str, pd.DataFrame]
+
+    def part(self, name: str) -> pd.Series:
+        """Return value, low and high of one row, such as ``first eighth: proper``."""
+        return self.split.loc[name]
+
+
+def load_evidence() -> Evidence:
+    """Return what ``results/orders.nc`` keeps of gradients."""
+    kept = results.load("orders")
+    order = kept["smollm2.gradient"]
+    small = {}
+    for name in ("bloom-12", "llama-12"):
+        small[name] = tables.split_table(kept[f"{name}.gradient-builtin"], "gradient")
+    return Evidence(order, tables.split_table(order, "gradient"), small)
+
+
+def numbers(seen: Evidence) -> dict[str, Any]:
+    """Return what the prose says of the text."""
+    by_order = tables.order_table(seen.order, "gradient")
+    rank, apart = seen.part("survives: rank"), seen.part("survives: apart")
+    found: dict[str, Any] = {"why_orders_prompts": seen.order.sizes["prompt"]}
+    for end in ENDS:
+        for short, order in (("text", "written"), ("drawn", "drawn")):
+            found[f"why_{end}_{short}"] = by_order.loc[order, f"{end} eighth"]
+        for part in ("proper", "earned"):
+            found[f"why_{end}_{part}"] = seen.part(f"{end} eighth: {part}")["value"]
+    found |= {"why_rank": rank["value"], "why_rank_low": rank["low"], "why_rank_high": rank["high"]}
+    verdict = "true" if survives(seen.split) else "undecided" if may_survive(seen.split) else "false"
+    found |= {"why_apart": apart["value"], "why_survives": verdict}
+    for name, table in seen.small.items():
+        found[f"why_{name.partition('-')[0]}"] = table.loc["last eighth: earned", "value"]
+    return found
+
+
+def shown(seen: Evidence) -> pd.DataFrame:
+    """Return the proper and the earned part of both ends, with intervals."""
+    rows = {}
+    for end in ENDS:
+        for part in ("proper", "earned"):
+            x = seen.part(f"{end} eighth: {part}")
+            rows[f"{end} eighth, {part}"] = {
+                "value": f"{x['value']:+.2f}",
+                "95%": f"{x['low']:+.2f} to {x['high']:+.2f}",
+            }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("part, in equal shares")
+
+
+def draw_orders(seen: Evidence) -> None:
+    """Draw influence by sixteenths of the prompt in three orders, with intervals over texts."""
+    curves = tables.profiles(seen.order, "gradient")
+    _, ax = plt.subplots(figsize=(5.2, 2.9))
+    part = np.arange(1, tables.BINS + 1)
+    for name, colour in COLOURS.items():
+        mean, drawn = curves[name]
+        low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
+        ax.plot(part, mean, color=colour, marker="o", ms=3, label=NAMES[name])
+        ax.fill_between(part, low, high, color=colour, alpha=0.15, lw=0)
+    ax.axhline(1, color="0.6", lw=0.8)
+    ax.set(xlabel="sixteenth of the prompt", ylabel="influence, equal share = 1", yscale="log")
+    ax.legend(fontsize=8)
+
+
+def is_proper(split: pd.DataFrame, end: str) -> bool:
+    """Say whether an end is off an equal share where place tells nothing."""
+    row = split.loc[f"{end} eighth: proper"]
+    return bool(abs(row["value"]) >= LEAST and row["low"] * row["high"] > 0)
+
+
+def is_smaller(split: pd.DataFrame, end: str) -> bool:
+    """Say whether what the text earns at an end is less than what is there without it."""
+    return bool(split.loc[f"{end} eighth: earned less proper", "high"] < 0)
+
+
+def survives(split: pd.DataFrame) -> bool:
+    """Say whether the whole intervals say that scrambled words leave the profile."""
+    return bool(split.loc["survives: rank", "low"] >= RANK and split.loc["survives: apart", "high"] <= APART)
+
+
+def may_survive(split: pd.DataFrame) -> bool:
+    """Say whether no interval lies wholly beyond its threshold."""
+    return bool(split.loc["survives: rank", "high"] >= RANK and split.loc["survives: apart", "low"] <= APART)
+
+
+def mixed_order(order: xr.Dataset, name: str) -> pd.DataFrame:
+    """Return the parts of profiles in which the places of one order's prompts are mixed, the last token aside."""
+    rng, one = np.random.default_rng(1), order.copy(deep=True)
+    rows = one["gradient"].sel(order=name).values
+    inner = rng.permuted(rows[:, :-1], axis=1)
+    one["gradient"].loc[{"order": name}] = np.c_[inner, rows[:, -1]]
+    return tables.split_table(one, "gradient")
+
+
+def order_checks(seen: Evidence) -> list[Check]:
+    """Return the checks of what is proper, what the text earns, and whether profiles survive scrambled words."""
+    flat, found = mixed_order(seen.order, tables.PROPER), []
+    mixed = "places of drawn prompts mixed"
+    for end, place in ENDS.items():
+        x, less = (seen.part(f"{end} eighth: {part}") for part in ("proper", "earned less proper"))
+        figure = "{value:+.2f} ({low:+.2f} to {high:+.2f})"
+        found.append(Check(
+            "Y-proper", f"{end} eighth, gradient", f"SmolLM2 has a bias proper at the {place}.",
+            is_proper(seen.split, end), figure.format(**x), "the interval holds 0, or the part is below .10",
+            {mixed: [is_proper(flat, end)]}, "the interval holds 0", {},
+        ))  # fmt: skip
+        found.append(Check(
+            "Y-earned", f"{end} eighth", f"The text earns the smaller part of the {place}.",
+            is_smaller(seen.split, end), figure.format(**less), "the interval of earned less proper reaches 0",
+            {mixed: [is_smaller(flat, end)]}, "the text earns the larger part", {},
+        ))  # fmt: skip
+    rank, apart = (seen.part(f"survives: {x}")["value"] for x in ("rank", "apart"))
+    shuffled = [may_survive(mixed_order(seen.order, "shuffled"))]
+    found.append(Check(
+        "Y-scrambled", "", "Profiles survive scrambled words.", may_survive(seen.split),
+        f"rank {rank:.2f}, {apart:.2f} apart", "an interval lies wholly beyond its threshold",
+        {"places of shuffled prompts mixed": shuffled}, "the profiles differ", {"undecided": not survives(seen.split)},
+    ))  # fmt: skip
+    return found

@@ -1,0 +1,64 @@
+"""What the chapter ``why`` says of the sink: numbers, a table, and the check of Y-sink."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+import xarray as xr
+
+from studies import results
+from studies.checks import Check
+from studies.sink import tables
+
+LIMITS = {"apart": 0.05, "first": 0.10, "last": 0.10, "loss": 0.05}
+"""What may change, at most, if the sink is only a place to rest: distance, both ends, loss in nats."""
+
+
+def load_evidence() -> Mapping[str, xr.Dataset]:
+    """Return what ``results/sink.nc`` keeps of SmolLM2."""
+    kept = results.load("sink")
+    return {"text": kept["smollm2.text"], "answers": kept["smollm2.answers"]}
+
+
+def shown(seen: Mapping[str, xr.Dataset]) -> pd.DataFrame:
+    """Return by arm the loss on text, and how far the profile and its ends move, with low and high behind each."""
+    lost, moved = tables.loss_table(seen["text"]), tables.change_table(seen["text"], "gradient")
+    return lost.join(moved).rename_axis("the first token is")
+
+
+def numbers(seen: Mapping[str, xr.Dataset]) -> dict[str, Any]:
+    """Return what the prose says of the sink."""
+    silent = shown(seen).loc["silent"]
+    right = tables.answer_table(seen["answers"]).loc["silent"]
+    return {
+        "why_silent_loss": silent["loss"], "why_silent_low": silent["loss low"], "why_silent_high": silent["loss high"],
+        "why_silent_first": silent["first"], "why_silent_last": -silent["last"],
+        "why_silent_right": right["change"], "why_silent_right_low": right["low"],
+        "why_silent_right_high": right["high"], "why_sink_sets": seen["answers"].sizes["context"],
+        "why_sink_prompts": seen["text"].sizes["prompt"],
+    }  # fmt: skip
+
+
+def beyond(values: Mapping[str, float]) -> set[str]:
+    """Return what changes by more than its limit, with its whole interval."""
+    return {x for x, most in LIMITS.items() if min(abs(values[f"{x} low"]), abs(values[f"{x} high"])) > most}
+
+
+def within(values: Mapping[str, float]) -> bool:
+    """Say whether all changes are within their limits, with their whole intervals."""
+    return all(max(abs(values[f"{x} low"]), abs(values[f"{x} high"])) <= most for x, most in LIMITS.items())
+
+
+def sink_check(seen: Mapping[str, xr.Dataset]) -> Check:
+    """Return the check of Y-sink."""
+    silent = shown(seen).loc["silent"].to_dict()
+    still = dict.fromkeys(silent, 0.0)
+    louder = [{**still, f"{x} low": 2 * most, f"{x} high": 3 * most} for x, most in LIMITS.items()]
+    return Check(
+        "Y-sink", "", "The sink matters as a place to rest, not by what it says.", not beyond(silent),
+        ", ".join(f"{x} {silent[x]:+.2f}" for x in LIMITS), "an interval lies wholly beyond its limit",
+        {"one of four changes beyond twice its limit": [not beyond(x) for x in louder]},
+        f"beyond the limit: {', '.join(sorted(beyond(silent)))}", {"undecided": not within(silent)},
+    )  # fmt: skip
