@@ -28,7 +28,7 @@ _build/html/index.html: $(PAGES) constraints.txt | .venv/book.stamp
 conf: .venv/book.stamp ## conf.py, the Sphinx configuration that _config.yml stands for: `sphinx-build -W -n . _build/sphinx` then builds the pages
 	$(BIN)/jupyter-book config sphinx .
 
-pdf: _build/html/index.html ## the afternoon's route as one file, _build/afternoon.pdf; needs chromium
+pdf: _build/html/index.html ## the afternoon's route and the preprint as files, _build/afternoon.pdf and preprint.pdf; needs chromium
 	$(BIN)/python -m bookkit pdf
 
 test: .venv/test.stamp ## everything that can fail; a part that fails does not stop the others

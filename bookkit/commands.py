@@ -57,10 +57,11 @@ def book(
 
 
 def pdf() -> None:
-    """Print the afternoon's route as one file, _build/afternoon.pdf; the pages are built before."""
-    from bookkit.pdf import print_route
+    """Print the afternoon's route and the preprint, _build/afternoon.pdf and preprint.pdf; pages are built before."""
+    from bookkit.pdf import print_preprint, print_route
 
     typer.echo(f"wrote {print_route(find_root())}")
+    typer.echo(f"wrote {print_preprint(find_root())}")
 
 
 def run(

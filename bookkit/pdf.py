@@ -1,4 +1,4 @@
-"""The afternoon's route as one PDF: its built pages one after the other, printed by a browser without a window."""
+"""Built pages as PDF, printed by a browser without a window: the afternoon's route as one file, and the preprint."""
 
 from __future__ import annotations
 
@@ -57,12 +57,29 @@ def joined(root: Path) -> Path:
 
 def print_route(root: Path) -> Path:
     """Print the route to ``_build/afternoon.pdf`` and return it; ValueError without a browser."""
+    browser = find_browser()
+    page = joined(root)
+    pdf = print_page(browser, page, root / "_build" / "afternoon.pdf")
+    page.unlink()
+    return pdf
+
+
+def print_preprint(root: Path) -> Path:
+    """Print the built preprint to ``_build/preprint.pdf`` and return it; ValueError without a browser."""
+    page = root / "_build" / "html" / "book" / "preprint.html"
+    return print_page(find_browser(), page, root / "_build" / "preprint.pdf")
+
+
+def find_browser() -> str:
+    """Return the browser that prints; ValueError without one."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         raise ValueError(f"pdf: expected a browser, one of {', '.join(BROWSERS)}, received none")
-    pdf = root / "_build" / "afternoon.pdf"
+    return browser
+
+
+def print_page(browser: str, page: Path, pdf: Path) -> Path:
+    """Print a built page to a file, and return the file."""
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer", "--virtual-time-budget=120000"]
-    page = joined(root)
     subprocess.run([browser, *options, f"--print-to-pdf={pdf}", page.as_uri()], check=True, capture_output=True)
-    page.unlink()
     return pdf

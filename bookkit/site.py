@@ -11,8 +11,9 @@ from pathlib import Path
 from posbias.files import write_whole
 
 JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"
-FIGURES = {"real": "fig-real", "untrained": "fig-births"}
-"""Figures on the first page by chapter: taken from the notebooks that drew them, not drawn twice."""
+FIGURES = {"real": "fig-real", "untrained": "fig-births", "why": "fig-why"}
+FIGURES |= {"reading": "fig-reading", "remedies": "fig-remedies"}
+"""Figures of the first page and the preprint by chapter: taken from the notebooks that drew them, not drawn twice."""
 ASSETS = Path("book/assets")
 SAMPLE, SAMPLE_PAGE = "bloom-8.report", Path("_build/html/book/report.html")
 """The kept measurement whose report the page on measuring one's own model shows, and where the report goes."""

@@ -4,7 +4,7 @@ import pypdf
 import pytest
 from conftest import ROOT
 
-from bookkit.pdf import BROWSERS, joined, print_route, route
+from bookkit.pdf import BROWSERS, joined, print_preprint, print_route, route
 
 INDEX = "1. {doc}`notebooks/one`: first?\n2. {doc}`notebooks/two`: second?\n\n3. {doc}`book/three`\n"
 PAGE = """<html><head><title>{0}</title></head><body><nav hidden>menu</nav>
@@ -27,6 +27,15 @@ def test_links_lead_into_the_file_or_to_the_site(book):
     page = joined(book).read_text()
     assert page.index('id="one"') < page.index('id="two"') and page.count("<nav") == 1 and "Next" not in page
     assert page.count('href="#one-title"') == 2 and page.count('href="https://posbias.example/book/three.html"') == 2
+
+
+@pytest.mark.usefixtures("driver")
+def test_the_preprint_is_a_file_of_its_own(book):
+    folder = book / "_build" / "html" / "book"
+    folder.mkdir()
+    (folder / "preprint.html").write_text(PAGE.format("preprint"))
+    sheets = pypdf.PdfReader(print_preprint(book)).pages
+    assert "preprint" in sheets[0].extract_text()
 
 
 @pytest.mark.usefixtures("driver")
