@@ -9,7 +9,7 @@ import typer
 
 from posbias import errors, processes
 from posbias.cli.options import MODEL, Replace, group, kept_until_done, with_options
-from posbias.cli.served import Serving, lookup_served
+from posbias.cli.served import Serving, explain_at_server, lookup_served
 from posbias.files import check_output, check_partial
 from posbias.lookup.contexts import read_rows
 from posbias.lookup.tasks import Task
@@ -131,9 +131,25 @@ def report(
     typer.echo(f"{path}: {path.stat().st_size / 1024:.0f} KiB, {measured.described}")
 
 
-@with_options(opening=group(Opening), measuring=group(Settings, door="explain", attention=None))
+ASKED = Annotated[
+    str | None,
+    typer.Argument(metavar="[MODEL]", help="Directory, GGUF file, hub id, or reference/NAME; none with --server."),
+]
+
+
+def check_subject(subject: str | None, served: str | None) -> str:
+    """Return the model that is asked in this process, or raise ValueError where none is named."""
+    if subject is None or served is not None:
+        raise errors.invalid("model", "a model, or --server with --model", subject or served or "none")
+    return subject
+
+
+@with_options(
+    opening=group(Opening), serving=group(Serving), measuring=group(Settings, door="explain", attention=None)
+)
 def explain(
-    model: MODEL,
+    subject: ASKED = None,
+    *,
     prompt: Annotated[Path, typer.Option("--prompt", "-p", help="Text; or .json(l): messages, or one row of lookup.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("explained.html"),
     answer: Annotated[
@@ -145,8 +161,8 @@ def explain(
     no_deletions: Annotated[bool, typer.Option("--no-deletions", help="Delete no segment.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the segments; no weights are read.")] = False,
     overwrite: Replace = False,
-    *,
     opening: dict[str, Any],
+    serving: dict[str, Any],
     measuring: dict[str, Any],
 ) -> None:
     """Explain one prompt: what deleting each part changes, beside its influence and contributions."""
@@ -155,15 +171,18 @@ def explain(
 
     if processes.rank():  # one prompt is not shared
         return
-    check_model(model)
+    if serving["server"] is None:
+        check_model(check_subject(subject, serving["model"]))
     if not dry_run:
         check_output(output, ".html", overwrite=overwrite)
     text = _read_prompt(prompt)
     check_asked(text, answer)
-    asked = {name: value for name, value in measuring.items() if value is not None}
-    asked |= {"answer": answer, "segments": segments.replace(r"\n", "\n").replace(r"\t", "\t") or None}
-    asked["deletions"] = not no_deletions
-    opened = _open(model, opening)
+    how: dict[str, Any] = {"answer": answer, "deletions": not no_deletions}
+    how["segments"] = segments.replace(r"\n", "\n").replace(r"\t", "\t") or None
+    if serving["server"] is not None:
+        return explain_at_server(serving, subject, text, how, measuring, None if dry_run else output)
+    asked = how | {name: value for name, value in measuring.items() if value is not None}
+    opened = _open(str(subject), opening)
     if dry_run:
         return typer.echo(opened.preview_explain(text, **asked))
     found = opened.explain(text, **asked, progress=True)
@@ -212,19 +231,6 @@ CONDITION = Annotated[
         help="Ask again under a condition and compare, as order:reversed; repeatable; list: what there is.",
     ),
 ]
-
-
-ASKED = Annotated[
-    str | None,
-    typer.Argument(metavar="[MODEL]", help="Directory, GGUF file, hub id, or reference/NAME; none with --server."),
-]
-
-
-def check_subject(subject: str | None, served: str | None) -> str:
-    """Return the model that is asked in this process, or raise ValueError where none is named."""
-    if subject is None or served is not None:
-        raise errors.invalid("model", "a model, or --server with --model", subject or served or "none")
-    return subject
 
 
 @with_options(

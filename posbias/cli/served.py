@@ -1,6 +1,7 @@
-"""``posbias lookup --server``: the same lookup on a model that is served."""
+"""``posbias lookup --server`` and ``posbias explain --server``: the same on a model that is served."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ from posbias.lookup.contexts import read_rows
 from posbias.lookup.tasks import PROMPTS, Task
 from posbias.settings import setting
 
-ELSEWHERE = ("form", "dtype", "device", "device_map", "special_tokens")
-"""Settings of a lookup that are the server's."""
+ELSEWHERE = ("form", "dtype", "device", "device_map", "special_tokens", "attention", "condition")
+"""Settings that are the server's, or need a model in this process."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,30 @@ class Serving:
     concurrency: int = setting(8, "With --server: requests side by side.")
 
 
+def check_serving(serving: Mapping[str, Any], model: str | None, settings: Mapping[str, Any]) -> None:
+    """Raise ValueError where no model of the server is named, another one is, or what the server has is asked for."""
+    if serving["model"] is None:
+        raise errors.invalid("--model", "what the server calls the model", "none")
+    if model is not None:
+        raise errors.invalid("model", "none beside --server", model)
+    if unused := [name for name in ELSEWHERE if settings.get(name) not in (None, True)]:
+        raise errors.invalid(unused[0], "none with --server, which has its own", settings[unused[0]])
+
+
+@contextmanager
+def engine_kept(serving: Mapping[str, Any], output: Path) -> Iterator[Any]:
+    """Give the engine of a server; each answer is kept beside the output until the block has written that."""
+    from posbias.engines.served import ServedEngine
+
+    partial = output.with_name(f"{output.name}.partial")
+    try:
+        yield ServedEngine(serving["server"], serving["model"], concurrency=serving["concurrency"], kept=partial)
+    except KeyboardInterrupt:
+        typer.echo(f"{partial} has the answers so far: the same command goes on", err=True)
+        raise
+    partial.unlink(missing_ok=True)
+
+
 def lookup_served(
     serving: Mapping[str, Any],
     given: Sequence[str],
@@ -42,28 +67,36 @@ def lookup_served(
     from posbias.lookup.file import Found
     from posbias.lookup.served import look_up_served, preview_served
 
-    if serving["model"] is None:
-        raise errors.invalid("--model", "what the server calls the model", "none")
-    if len(given) > 1:
-        raise errors.invalid("model", "none beside --server, rows alone", given[0])
-    settings = {**asking, "form": task.form}
-    if unused := [name for name in ELSEWHERE if settings.get(name) not in (None, True)]:
-        raise errors.invalid(unused[0], "none with --server, which has its own", settings[unused[0]])
+    check_serving(serving, given[0] if len(given) > 1 else None, {**asking, "form": task.form})
     task.check_given(given[0] if given else None, asking["prompts"])
     rows = read_rows(given[0])[: asking["prompts"]] if given else None
     count = asking["prompts"] or PROMPTS
     if dry_run:
         return typer.echo(preview_served(task, rows, conditions, count, asking["seed"]))
-    from posbias.engines.served import ServedEngine
-
-    partial = output.with_name(f"{output.name}.partial")
-    engine = ServedEngine(serving["server"], serving["model"], concurrency=serving["concurrency"], kept=partial)
     how: dict[str, Any] = {"prompts": count, "conditions": conditions, "seed": asking["seed"], "progress": True}
-    try:
+    with engine_kept(serving, output) as engine:
         found = Found(look_up_served(engine, task, rows, **how))
-    except KeyboardInterrupt:
-        typer.echo(f"{partial} has the answers so far: the same command goes on", err=True)
-        raise
-    found.save(output)
-    partial.unlink(missing_ok=True)
+        found.save(output)
     return found
+
+
+def explain_at_server(
+    serving: Mapping[str, Any],
+    model: str | None,
+    text: Any,
+    asked: dict[str, Any],
+    measuring: Mapping[str, Any],
+    output: Path | None,
+) -> None:
+    """Delete segments of a prompt, and print and write what that changes; without output, what would be asked."""
+    from posbias.explain.served import explain_served, preview_explain_served
+
+    check_serving(serving, model, measuring)
+    if not asked.pop("deletions"):
+        raise errors.invalid("no-deletions", "deletions with --server, which has nothing else", "none")
+    if output is None:
+        return typer.echo(preview_explain_served(text, **asked))
+    with engine_kept(serving, output) as engine:
+        found = explain_served(engine, text, **asked, progress=True)
+        page = found.report(output)
+    typer.echo(f"{found!r}\n{page}: page")

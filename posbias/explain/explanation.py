@@ -27,7 +27,8 @@ class Explanation:
     model, target, value
         Name of the model; what influence is a derivative of, in words, and what that is for this prompt.
     tokens
-        A token a row: its text, its segment (0 for start tokens), and its ``share`` of influence.
+        A token a row: its text, its segment (0 for start tokens), and its ``share`` of influence; none of a model that
+        is served.
     segments
         A segment a row: its ``label`` (its heading, or its number), its text and number of tokens; ``removed``, the
         change of the target's log-probability, in nats, without the segment; its ``share`` of influence;
@@ -63,8 +64,9 @@ class Explanation:
 
     def _facts(self) -> dict[str, str]:
         """Return what is shown beside the table, by name."""
+        count = str(len(self.tokens)) if len(self.tokens) else f"about {self.segments['tokens'].sum()}"
         facts = {
-            "prompt": f"{len(self.tokens)} tokens in {len(self.segments)} segments, {self.model}",
+            "prompt": f"{count} tokens in {len(self.segments)} segments, {self.model}",
             "target": f"{self.target}: {self.value:.4g}",
         }
         if self.own_answer is not None:
