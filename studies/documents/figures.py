@@ -1,0 +1,48 @@
+"""Figures of right answers by place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.figure import Figure
+
+from posbias.lookup.scores import mean_with_interval
+from studies.documents.evidence import Evidence, Right
+
+BLACK, BLUE, GREY = "#000000", "#0072B2", "#7f7f7f"
+
+
+def draw_places(ax: Any, right: Right, colour: str, label: str, at: tuple[float, float]) -> None:
+    """Draw the share of right answers by place, with its interval."""
+    places = np.arange(1, right.shape[1] + 1)
+    mean, low, high = mean_with_interval(right, True)
+    ax.vlines(places, low, high, color=colour, linewidth=3, alpha=0.35)
+    ax.plot(places, mean, "o-", color=colour, markersize=4)
+    ax.text(*at, label, color=colour)
+
+
+def draw_answers(seen: Evidence) -> Figure:
+    """Draw right answers by place of the right document: invented facts, and real questions where there are any."""
+    real = seen.real
+    axes: Any
+    fig, axes = plt.subplots(
+        1, 1 if real is None else 2, figsize=(7.2, 3.0), sharey=True, squeeze=False
+    )
+    left = axes[0, 0]
+    draw_places(left, seen.competing, BLACK, "competing documents", (2.6, 0.42))
+    draw_places(left, seen.others, BLUE, "other facts", (3.6, 0.66))
+    left.axhline(seen.closed.mean(), color=GREY, linestyle="--")
+    left.text(2.2, 0.015, "without documents", color=GREY)
+    left.set(title="invented facts", ylabel="share of right answers")
+    if real is not None:
+        right, (closed, oracle) = axes[0, 1], seen.floors
+        draw_places(right, real, BLACK, "eight passages", (3.2, 0.33))
+        for value, label in ((closed, "without passages"), (oracle, "the right passage alone")):
+            right.axhline(value, color=GREY, linestyle="--")
+            right.text(2.2, value + 0.015, label, color=GREY)
+        right.set(title="real questions")
+    for ax in axes[0]:
+        ax.set(xlabel="place of the right document", xticks=range(1, 9), ylim=(-0.03, 1.05))
+    return fig
