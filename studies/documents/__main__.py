@@ -6,6 +6,7 @@ from typing import Any
 
 from posbias.lookup.tasks import Task
 from posbias.models.loading import Source
+from studies.documents.heads import measure_pointing
 from studies.documents.measure import measure_exceptions, measure_lookup, measure_others, measure_remedies, measure_used
 from studies.making import Part, main
 
@@ -43,6 +44,7 @@ PARTS = {
     "used": part(measure_used, 24),
     "exceptions": part(measure_exceptions, 40),
     "others": part(measure_others, 24),
+    "pointing": part(measure_pointing, 24),
 }
 
 if __name__ == "__main__":

@@ -183,6 +183,32 @@ def predict_checks(seen: Evidence, rng: np.random.Generator) -> list[Check]:
     return found
 
 
+def repeated_checks(seen: Evidence) -> list[Check]:
+    """Return the checks of the question, and of everything, written twice: one question of each set."""
+    entry, spread, found = seen.kept["remedies"], np.random.default_rng(1), []
+    right = {}
+    for name in entry["remedy"].values:
+        right[name] = entry["correct"].sel(remedy=name).mean("question").values.astype(float)
+    before = right.pop("as it is")
+    said = {
+        "question first and last": "Asking first and last helps.",
+        "twice": "Giving documents and question twice helps.",
+    }
+    for name, after in right.items():
+        gain, losses = paired_difference(after - before), []
+        for r in spread.spawn(20):
+            lost = -(r.random(len(before)) < 0.3).astype(float)
+            losses.append(bool(paired_difference(lost).high >= 0))
+        found.append(Check(
+            "D-remedies", name, said[name], bool(gain.high >= 0),
+            f"{len(after)} prompts: right answers {with_interval(gain, '+.2f')}",
+            "the 95% interval of the paired gain in right answers is below 0 (undecided if it contains 0)",
+            {"three answers of ten taken": losses}, "right answers become fewer",
+            {"undecided": bool(gain.low <= 0 <= gain.high)},
+        ))  # fmt: skip
+    return found
+
+
 def document_checks(seen: Evidence) -> list[Check]:
     """Return all checks of the page."""
     rng, competing, plain = np.random.default_rng(0), seen.competing, seen.forms["plain"]
@@ -193,5 +219,5 @@ def document_checks(seen: Evidence) -> list[Check]:
     found.append(
         lost_check("D-form", "documents", "The middle is lost in plain text too.", plain, said, rng)
     )
-    found += [pairs_check(seen, rng), *predict_checks(seen, rng)]
+    found += [pairs_check(seen, rng), *predict_checks(seen, rng), *repeated_checks(seen)]
     return found if seen.real is None else [real_check(seen, np.random.default_rng(9)), *found]

@@ -23,7 +23,6 @@ NOT_YET = {
     "contributions",
     "depth",
     "design",
-    "documents",
     "encodings",
     "graphs",
     "icl",
