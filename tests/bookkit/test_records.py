@@ -208,12 +208,12 @@ def test_committed_lines_have_a_place_each_on_the_status_page():
 
 def test_a_part_that_no_paper_claims_is_ours():
     records = [entry("WU-T4.1", "proved", part=part) for part in ("statement", "our constants")]
-    found = {(x.row.row, x.part): x for x in ledger.status_table([*records, entry("RA-U", "consistent", part="one")])}
+    found = {(x.row.row, x.part): x for x in ledger.status_table([*records, entry("D-U", "consistent", part="one")])}
     assert [found["WU-T4.1", part].origin for part in ("statement", "our constants")] == ["WU", "ours"]
     assert [found[row, ""].origin for row in ("LN-rebuttal", "RA-mean")] == ["others", "ours"]
     text = ledger.headlines_markdown(list(found.values()), {}, read_glued(ROOT))
-    assert "#ra-u-one" in text and "#wu-t4-1" not in text and text.count("\n") == 11
-    late = [dataclasses.replace(entry("RA-U", "consistent", part="one"), post_hoc=True)]
+    assert "#d-u-one" in text and "#wu-t4-1" not in text and text.count("\n") == 11
+    late = [dataclasses.replace(entry("D-U", "consistent", part="one"), post_hoc=True)]
     marked = ledger.headlines_markdown(ledger.status_table(late), {}, read_glued(ROOT))
     assert "†" not in text and marked.count("</a>**†. ") == 1
     assert "| this book | " in ledger.status_markdown([x for x in found.values() if x.row.row == "WU-T4.1"], {})
