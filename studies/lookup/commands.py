@@ -26,7 +26,7 @@ def train(
         bool, typer.Option("--remedies", help="Search biases and temperatures for the finished networks as well.")
     ] = False,
 ) -> None:
-    """Train the settings of the chapter `lookup` to find the value of a key, and test by place how well they do.
+    """Train the settings of the chapter `networks` to find the value of a key, and test by place how well they do.
 
     Entries that are there are kept, and training that was stopped goes on.
     """

@@ -91,7 +91,7 @@ class Training:
 
 
 def grid() -> dict[Setting, Training]:
-    """Return the settings of the chapter `lookup`, with how each is trained."""
+    """Return the settings of the chapter `networks`, with how each is trained."""
     found: dict[Setting, Training] = {}
     for encoding in ENCODINGS:
         one = Setting(encoding)

@@ -1,4 +1,4 @@
-"""What the chapter on lookup shows: how soon values are found at each place, beside what predicts it, and remedies.
+"""Tables of networks that look something up: when values are found at each place, what predicts it, and remedies.
 
 Settings of one encoding have kernels of one shape and are no independent cases: encodings are what is resampled.
 """
