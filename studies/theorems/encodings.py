@@ -261,39 +261,19 @@ def log_law_ratios(history: Float[np.ndarray, "T n n"], slope: int | float) -> F
     return np.stack([np.log(P[seen]) - log_decay_law(t, x[seen], slope) for t, P in enumerate(history)])
 
 
-@dataclass(frozen=True)
-class PeakErrors:
-    """Hold how far formulas for the peak of the law are from the law itself."""
-
-    rounded: int  # Peak among the integers minus ⌊x*⌋, in tokens
-    # x* minus the maximum of the law with gamma functions for factorials, in tokens; 0 where x* ≤ 1
-    continuous: float = 0.0
-    # Stirling's log of the binomial at x*, without its square root, minus the true one; 0 where x* ≤ 1
-    stirling: float = 0.0
-
-
-def peak_errors(t: int, slope: int | float) -> PeakErrors:
-    """Compare x* = t / (e^m - 1) with the law that it is the peak of.
+def stirling_error(t: int, slope: int | float) -> float:
+    """Return Stirling's log of the binomial at x*, without its square root, minus the true one; 0 where x* ≤ 1.
 
     Source: Wu et al. 2025, after theorem 4.5.
 
-    >>> peak_errors(1, np.log(3))
-    PeakErrors(rounded=0, continuous=0.0, stirling=0.0)
+    >>> stirling_error(1, np.log(3)), round(stirling_error(2, np.log(2)), 3)
+    (0.0, 0.981)
     """
-    from scipy.optimize import minimize_scalar
-
     star = float(decay_peak(t, slope))
-    rounded = int(log_decay_law(t, np.arange(int(2 * star) + 50), slope).argmax()) - int(np.floor(star))
     if star <= 1:
-        return PeakErrors(rounded)
-    top = minimize_scalar(
-        lambda x: -float(log_decay_law(t, x, slope)),
-        bounds=(0, 2 * star + 1),
-        method="bounded",
-        options={"xatol": 1e-9},
-    )
+        return 0.0
     binomial = (t + star) * np.log(t + star) - t * np.log(t) - star * np.log(star)
-    return PeakErrors(rounded, star - float(top.x), float(binomial - log_walks(t, star)))
+    return float(binomial - log_walks(t, star))
 
 
 Rational = Fraction | int
@@ -323,8 +303,11 @@ def exact_decay_kernel(n: int, q: Rational, keys: Sequence[Rational] | None = No
     [[Fraction(1, 1), Fraction(0, 1)], [Fraction(1, 3), Fraction(2, 3)]]
     """
     b: list[Rational] = [1] * n if keys is None else list(keys)
-    rows = [[b[j] * q ** (i - j) for j in range(i + 1)] for i in range(n)]
-    return [[Fraction(x) / sum(row) for x in row] + [Fraction(0)] * (n - len(row)) for row in rows]
+    rows = []
+    for i in range(n):
+        row = [b[j] * q ** (i - j) for j in range(i + 1)]
+        rows.append([Fraction(x) / sum(row) for x in row] + [Fraction(0)] * (n - len(row)))
+    return rows
 
 
 def exact_product(A: Matrix, B: Matrix) -> list[list[Rational]]:
@@ -333,8 +316,12 @@ def exact_product(A: Matrix, B: Matrix) -> list[list[Rational]]:
     >>> exact_product([[1, 0], [2, 3]], [[1, 0], [4, 5]])
     [[1, 0], [14, 15]]
     """
-    columns = list(zip(*B, strict=True))
-    return [[sum(a * b for a, b in zip(row, column, strict=True)) for column in columns] for row in A]
+    rows: list[list[Rational]] = []
+    for row in A:
+        rows.append([])
+        for column in zip(*B, strict=True):
+            rows[-1].append(sum(a * b for a, b in zip(row, column, strict=True)))
+    return rows
 
 
 def power_row(row: Float[np.ndarray, "m"], own: Float[np.ndarray, "m"], T: int) -> Float[np.ndarray, "T m"]:

@@ -6,13 +6,10 @@ graph's boolean (query, key) matrix, as :meth:`posbias.rollout.masks.Mask.matrix
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
-
-from posbias.rollout.influence import rollout_history
+from jaxtyping import Bool, Float
 
 
 def hop_distances(allowed: Bool[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
@@ -28,18 +25,6 @@ def hop_distances(allowed: Bool[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
     from scipy.sparse.csgraph import shortest_path
 
     return shortest_path(csr_array(allowed.astype(np.int8)), unweighted=True)
-
-
-def centre_nodes(allowed: Bool[np.ndarray, "n n"]) -> Int[np.ndarray, "_"]:
-    """Return the tokens from which every token is reachable, in order; empty if there is none.
-
-    Source: Wu et al. 2025, definition 3.1.
-
-    >>> from posbias.rollout import masks
-    >>> centre_nodes(masks.prefix(2).matrix(4)).tolist()
-    [0, 1]
-    """
-    return np.flatnonzero(np.isfinite(hop_distances(allowed)).all(axis=0))
 
 
 def closed_groups(allowed: Bool[np.ndarray, "n n"]) -> list[list[int]]:
@@ -135,31 +120,6 @@ def log_jump_bound(T: int, n: int, w: int, epsilon: float, j: int) -> Float[np.n
     return binom.logcdf((n - j) // (w - 1), np.arange(1, T + 1), epsilon)
 
 
-def causal_without(n: int, edges: Iterable[tuple[int, int]] = ()) -> Bool[np.ndarray, "n n"]:
-    """Return the causal graph on n tokens without the given edges (key, query), counted from 1.
-
-    >>> causal_without(3, [(1, 3)]).astype(int)
-    array([[1, 0, 0],
-           [1, 1, 0],
-           [0, 1, 1]])
-    """
-    graph = np.tri(n, dtype=bool)
-    for key, query in edges:
-        graph[query - 1, key - 1] = False
-    return graph
-
-
-def random_cuts(n: int, q: float, rng: np.random.Generator) -> Bool[np.ndarray, "n n"]:
-    """Draw a causal graph in which every edge between different tokens is cut independently with probability q.
-
-    >>> random_cuts(2, 1.0, np.random.default_rng(0)).astype(int)
-    array([[1, 0],
-           [0, 1]])
-    """
-    kept = rng.random((n, n)) >= q
-    return np.tri(n, dtype=bool) & (kept | np.eye(n, dtype=bool))
-
-
 def uniform_attention(allowed: Bool[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
     """Return the kernel that attends evenly to all allowed keys.
 
@@ -169,38 +129,6 @@ def uniform_attention(allowed: Bool[np.ndarray, "n n"]) -> Float[np.ndarray, "n 
     """
     count = allowed.sum(axis=1, keepdims=True)
     return np.asarray(allowed / count)
-
-
-def logit_ranges(kernels: Float[np.ndarray, "T n n"], allowed: Bool[np.ndarray, "n n"]) -> Float[np.ndarray, "T"]:
-    """Return s_t for every layer: the largest difference of two logits on edges of one row.
-
-    >>> logit_ranges(np.array([[[1.0, 0.0], [0.2, 0.8]]]), np.tri(2, dtype=bool)).round(3).tolist()
-    [1.386]
-    """
-    logs = np.log(np.where(allowed, kernels, 1.0))
-    largest = np.where(allowed, logs, -np.inf).max(axis=2)
-    smallest = np.where(allowed, logs, np.inf).min(axis=2)
-    return np.asarray((largest - smallest).max(axis=1))
-
-
-def log_distance_from_uniform(
-    history: Float[np.ndarray, "T n n"], allowed: Bool[np.ndarray, "n n"]
-) -> Float[np.ndarray, "T"]:
-    """Return max |log P_t[i, j] / U^t[i, j]| for every depth t, over the pairs that t layers connect.
-
-    Source: ours; at most the sum of the logit ranges of the layers.
-
-    >>> U = uniform_attention(np.tri(2, dtype=bool))
-    >>> log_distance_from_uniform(np.stack([U, U @ U]), np.tri(2, dtype=bool)).tolist()
-    [0.0, 0.0]
-    """
-    T = len(history)
-    even = rollout_history(np.stack([uniform_attention(allowed)] * T), np.ones(T))[1:]
-    apart = np.empty(T)
-    for t in range(T):
-        reached = even[t] > 0
-        apart[t] = np.abs(np.log(history[t][reached] / even[t][reached])).max()
-    return apart
 
 
 def extreme_influence(

@@ -21,25 +21,6 @@ def distances(n: int) -> Int[np.ndarray, "n n"]:
     return np.subtract.outer(np.arange(n), np.arange(n))
 
 
-def envelope(
-    kernels: Float[np.ndarray, "T n n"], *, first_query: int = 0
-) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
-    """Return the smallest and the largest weight at each distance, over layers and queries from ``first_query`` on.
-
-    At distances where none of these is left all queries are taken.
-
-    >>> A = np.array([[[1.0, 0.0], [0.25, 0.75]]])
-    >>> [weights.tolist() for weights in envelope(A)]
-    [[0.75, 0.25], [1.0, 0.25]]
-    """
-    n = kernels.shape[-1]
-    low, high = np.empty((2, n))
-    for x in range(n):
-        along = np.diagonal(kernels, -x, axis1=1, axis2=2)[:, max(0, first_query - x) :]
-        low[x], high[x] = along.min(), along.max()
-    return low, high
-
-
 def pair_angles(
     q: Float[np.ndarray, "*cases pairs 2"], k: Float[np.ndarray, "*cases pairs 2"]
 ) -> tuple[Float[np.ndarray, "*cases"], Float[np.ndarray, "*cases"]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from jaxtyping import Bool, Complex, Float
+from jaxtyping import Bool, Float
 
 from posbias.errors import Numbers
 from posbias.rollout.kernels import attention_kernel
@@ -240,15 +240,13 @@ def opposed_network(
     return Network(X, W_qk, a[:, None, None] * eye, np.asarray(lambda_), slope, angles)
 
 
-States = Float[np.ndarray, "n d"] | Complex[np.ndarray, "n d"]
+States = Float[np.ndarray, "n d"]
 Maps = Float[np.ndarray, "T H d d"]
-STEP = 1e-30
-"""Imaginary step of the derivative: it enters only to first order, and nothing is subtracted."""
 
 
 def run_heads(
     X: States, W_qk: Maps, W_v: Maps, lambda_: Values, allowed: Bool[np.ndarray, "n n"]
-) -> tuple[States, Float[np.ndarray, "T H n n"] | Complex[np.ndarray, "T H n n"]]:
+) -> tuple[States, Float[np.ndarray, "T H n n"]]:
     """Run X ← (1 - λ_t) X + λ_t Σ_h A_th X W_th with A_th = softmax(X W_qk,th Xᵀ / √d), and return states and kernels.
 
     Source: Wu et al. 2025, equation 1, with heads and residual connections.
@@ -260,7 +258,7 @@ def run_heads(
     kernels = []
     for W_logits, W_values, mixing in zip(W_qk, W_v, lambda_, strict=True):
         logits = X @ W_logits @ X.T / np.sqrt(X.shape[1])
-        top = np.where(allowed, logits.real, -np.inf).max(axis=-1, keepdims=True)
+        top = np.where(allowed, logits, -np.inf).max(axis=-1, keepdims=True)
         weights = np.where(allowed, np.exp(np.where(allowed, logits - top, 0)), 0)
         A = weights / weights.sum(axis=-1, keepdims=True)
         X = (1 - mixing) * X + mixing * (A @ X @ W_values).sum(axis=0)
@@ -305,39 +303,3 @@ def product_of_averages(kernels: Float[np.ndarray, "T H n n"], W_v: Maps, lambda
     for A, W, mixing in zip(kernels.mean(axis=1), W_v.sum(axis=1), lambda_, strict=True):
         X = ((1 - mixing) * X + mixing * A @ X) @ W
     return X
-
-
-def output_derivative(
-    X: Float[np.ndarray, "n d"], W_qk: Maps, W_v: Maps, lambda_: Values, allowed: Bool[np.ndarray, "n n"]
-) -> Float[np.ndarray, "n d n d"]:
-    """Return ∂ output[i, b] / ∂ X[j, a] as an array (j, a, i, b), kernels following the input.
-
-    Source: complex-step differentiation; exact to rounding, since the network is analytic in its input.
-
-    >>> one = np.ones((1, 1, 1, 1))
-    >>> output_derivative(np.zeros((2, 1)), one, one, [1.0], np.tri(2, dtype=bool))[:, 0, 1, 0].tolist()
-    [0.5, 0.5]
-    """
-    n, d = X.shape
-    slopes = np.empty((n, d, n, d))
-    for j, a in np.ndindex(n, d):
-        moved = X.astype(complex)
-        moved[j, a] += 1j * STEP
-        slopes[j, a] = run_heads(moved, W_qk, W_v, lambda_, allowed)[0].imag / STEP
-    return slopes
-
-
-def value_derivative(kernels: Float[np.ndarray, "T H n n"], W_v: Maps, lambda_: Values) -> Float[np.ndarray, "n d n d"]:
-    """Return the same derivative with the kernels held fixed: what equation 4 attributes to each input token.
-
-    For one head and λ = 1 its block (j, i) is P[i, j] times the product of the value maps.
-
-    >>> value_derivative(np.array([[[[1.0, 0.0], [0.5, 0.5]]]]), np.full((1, 1, 1, 1), 3.0), [1.0])[:, 0, 1, 0].tolist()
-    [1.5, 1.5]
-    """
-    n, d = kernels.shape[-1], W_v.shape[-1]
-    slopes = np.eye(n * d).reshape(n, d, n, d)
-    for A, W, mixing in zip(kernels, W_v, lambda_, strict=True):
-        through = np.einsum("hik,jakc,hcb->jaib", A, slopes, W, optimize=True)
-        slopes = (1 - mixing) * slopes + mixing * through
-    return slopes

@@ -22,8 +22,6 @@ NOT_YET = {
     "contributions",
     "depth",
     "design",
-    "encodings",
-    "graphs",
     "influence",
     "ladder",
     "moments",
