@@ -139,7 +139,7 @@ def ends(used, way):
 
 
 def test_the_readme_has_the_numbers_of_the_book():
-    prose, real = (ROOT / "README.md").read_text(), glued("real")
+    prose, real = (ROOT / "README.md").read_text(), glued("tokens")
     lines = [line.strip("|").split("|") for line in prose.splitlines() if line[:1] == "|"]
     rows = [[cell.strip() for cell in line] for line in lines if len(line) == 4][2:]
     assert len(rows) == ROWS
@@ -154,7 +154,7 @@ def test_the_readme_has_the_numbers_of_the_book():
 
 def test_the_readme_says_in_words_what_the_chapters_say():
     prose = (ROOT / "README.md").read_text()
-    real, used, small = glued("real"), glued("use"), glued("contributions")
+    real, used, small = glued("tokens"), glued("tokens"), glued("contributions")
     for sentence in (
         f"six of the {real['real_predictions']} predictions that we tried in SmolLM2",
         f"In {real['real_long_layers']} of 30 layers (",

@@ -22,17 +22,14 @@ NOT_YET = {
     "contributions",
     "depth",
     "design",
-    "influence",
     "ladder",
     "moments",
     "published",
-    "real",
     "remedies",
     "rollout",
     "source",
     "trough",
     "untrained",
-    "use",
 }
 """Pages that hide more, or whose code does not run by itself; a page that is rebuilt goes from here."""
 BY_ITSELF = {"one_page": "it shows two commands", "verdicts": "it lists what others found"}

@@ -349,7 +349,7 @@ BOOK = rows(
     "bookkit",
     {
         "run nix": ("chapter", "nix"),
-        "run influence -p prompts=x -o x.ipynb": ("prompts", "'x'"),
+        "run absolute -p prompts=x -o x.ipynb": ("prompts", "'x'"),
         "run rollout -o no/x.ipynb": "no/x.ipynb: No such file",
         "run comparison -p measurement=P/text.nc -o x.ipynb": "text.nc",
     },

@@ -1,0 +1,38 @@
+"""Numbers of the page ``tokens``, on profiles made up so that the answer is known."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from studies.real import use
+from studies.real.evidence import ceiling, without_first
+
+
+def entry(gradient, replaced, prompts=40):
+    """Return prompts whose mean is known, with a little noise that both ways share."""
+    noise = np.random.default_rng(0).uniform(0.9, 1.1, (prompts, len(gradient)))
+    both = {"gradient": gradient, "replaced": replaced}
+    return xr.Dataset({way: (("prompt", "position"), np.array(p) * noise) for way, p in both.items()})
+
+
+def test_a_part_is_counted_in_the_mean_of_the_next_three_eighths():
+    flat, raised = np.ones(32), np.ones(32)
+    raised[0], raised[1:4] = 6, 3
+    made = entry(raised, flat)
+    assert use.counted(made, "gradient", "first") == pytest.approx(6, rel=0.1)
+    assert use.counted(made, "gradient", "rest") == pytest.approx(3, rel=0.1)
+    assert use.counted(made, "replaced", "end") == pytest.approx(1, rel=0.1)
+    gap, low, high = use.gap_of(made, "rest")
+    assert low <= gap <= high and gap == pytest.approx(3, rel=1e-9)  # noise is the same by both ways
+
+
+def test_the_ceiling_is_what_halves_allow():
+    """Two halves of a signal and noise of one variance each: a perfect prediction ranks the mean with sqrt(2/3)."""
+    rng = np.random.default_rng(0)
+    signal, (one, other) = rng.normal(size=10_000), rng.normal(size=(2, 10_000))
+    halves = np.corrcoef(signal + one, signal + other)[0, 1]
+    assert ceiling(halves) == pytest.approx(np.corrcoef(signal, signal + (one + other) / 2)[0, 1], abs=0.02)
+
+
+def test_the_first_token_is_left_out():
+    assert without_first(np.array([0.5, 0.3, 0.2])).tolist() == pytest.approx([0.6, 0.4])
