@@ -1,13 +1,12 @@
 """Conditions: what a run changes, each in a file of its own in the folder ``each``.
 
 The name of a file is that of the condition, with hyphens on a command line; its first line says what it does. It has
-a class ``Condition``, made of the arguments behind the name, and a function by the file's own name for use without a
-run::
+a class ``Condition``, made of the arguments behind the name. One that changes a model has also a context manager by the
+file's own name, for use without a run::
 
     with posbias.conditions.sharper(model, factor=1.5): ...
 
-A condition changes the model (a context manager), or what is asked (a function of an :class:`~posbias.prompts.Ask`), or
-is a way of asking several times.
+The others change what is asked, an :class:`~posbias.prompts.Ask`, or are a way of asking several times.
 """
 
 from __future__ import annotations
@@ -50,6 +49,12 @@ class ChangedRun:
     def is_of_model(self) -> bool:
         """Whether the model is changed while it reads."""
         return self.changes in ("model", "reading")
+
+    def __init__(self, argument: str = "") -> None:
+        """Read the arguments behind the name; there are none unless a kind says which."""
+        if argument:
+            name = type(self).__module__.rpartition(".")[-1].replace("_", "-")
+            raise errors.invalid(f"{FIELD} {name}", "no arguments", argument[:40])
 
     def check(self, config: Any) -> None:
         """Raise ValueError for a model, with this configuration, that cannot be changed so."""

@@ -5,13 +5,12 @@
 Source: Wu et al. 2024, arXiv:2404.15574 (heads); Peysakhovich and Lerer 2023, arXiv:2310.01427 (sorting).
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from posbias import errors
 from posbias.conditions import FIELD, ChangedRun, Write, arguments
 from posbias.conditions.each.order import arranged
-from posbias.conditions.each.sharper import Head, check_heads, read_heads
+from posbias.conditions.each.sharper import check_heads, read_heads
 from posbias.engines import Engine, check_engine
 from posbias.heads import attended, point
 from posbias.models.families import family_of, text_config
@@ -19,21 +18,6 @@ from posbias.prompts import Ask
 
 WAYS = {"alone": "best-first", "first": "best-first", "last": "best-last", "ends": "ends"}
 """What is done with the documents, and the order that it takes."""
-
-
-def fetched(ask: Ask, engine: Engine, write: Write, heads: Sequence[Head], how: str = "alone", keep: int = 1) -> Ask:
-    """Return what is asked with the best ``keep`` documents alone, in their order, or with all of them in another."""
-    n = len(ask.documents)
-    if n < 2:
-        return ask
-    check_engine(engine, "gradients")
-    reader: Any = engine.reader  # type: ignore[attr-defined]  # of a model in this process
-    prompt = write(ask)
-    engine.requests += 1
-    engine.tokens += len(prompt.ids)
-    scores = point(attended(reader, prompt), heads).tolist()
-    order = arranged(n, scores, WAYS[how])
-    return ask.with_documents(sorted(order[:keep]) if how == "alone" else order)
 
 
 class Condition(ChangedRun):
@@ -61,5 +45,15 @@ class Condition(ChangedRun):
         check_heads(self.heads, int(shape.num_hidden_layers), int(shape.num_attention_heads))
 
     def choose(self, ask: Ask, engine: Engine, write: Write) -> Ask:
-        """Return what is asked with the documents that are kept, or in their order."""
-        return fetched(ask, engine, write, self.heads, self.how, self.keep)
+        """Return what is asked with the best documents alone, in their order, or with all of them in another."""
+        n = len(ask.documents)
+        if n < 2:
+            return ask
+        check_engine(engine, "gradients")
+        reader: Any = engine.reader  # type: ignore[attr-defined]  # of a model in this process
+        prompt = write(ask)
+        engine.requests += 1
+        engine.tokens += len(prompt.ids)
+        scores = point(attended(reader, prompt), self.heads).tolist()
+        order = arranged(n, scores, WAYS[self.how])
+        return ask.with_documents(sorted(order[: self.keep]) if self.how == "alone" else order)

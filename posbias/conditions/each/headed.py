@@ -3,17 +3,11 @@
 import re
 from dataclasses import replace
 
-from posbias import errors
-from posbias.conditions import FIELD, ChangedRun
+from posbias.conditions import ChangedRun
 from posbias.prompts import Ask
 
 NAME = re.compile(r"(?<=[^.!?:\s] )[A-Z][\w'-]*(?: [A-Z][\w'-]*)*")
 """A name behind a word of the same sentence."""
-
-
-def headed(ask: Ask) -> Ask:
-    """Return what is asked with a heading over each document that has a name in it."""
-    return replace(ask, documents=tuple(map(with_heading, ask.documents)))
 
 
 def with_heading(text: str) -> str:
@@ -29,14 +23,9 @@ def with_heading(text: str) -> str:
 class Condition(ChangedRun):
     """Head documents."""
 
-    changes = "prompt"
     needs = "documents with names in them"
     cost = "the tokens of a name for each document"
 
-    def __init__(self, argument: str) -> None:
-        if argument:
-            raise errors.invalid(f"{FIELD} headed", "no arguments", argument[:40])
-
     def rewrite(self, ask: Ask) -> Ask:
-        """Return what is asked with headings."""
-        return headed(ask)
+        """Return what is asked with a heading over each document that has a name in it."""
+        return replace(ask, documents=tuple(map(with_heading, ask.documents)))

@@ -17,26 +17,6 @@ MOST, UNTIL = 12, "\n"
 """Tokens of an answer whose confidence counts, and the letters before which it ends."""
 
 
-def one_by_one(ask: Ask, engine: Engine, write: Write, by: str = "likelihood", keep: int = 1) -> Ask:
-    """Return what is asked with the documents alone that an engine finds best, in their order."""
-    n = len(ask.documents)
-    if n <= keep:
-        return ask
-    alone = [ask.with_documents([k]) for k in range(n)]
-    if by == "likelihood":
-        check_engine(engine, "loglikelihood")
-        asking = [write(_asking(one)) for one in alone]
-        scores = [found.log_probability for found in engine.loglikelihood(asking)]
-    else:
-        found = list(engine.generate([write(one) for one in alone], MOST, UNTIL))
-        scores = [one.log_probability / one.length if one.length else -np.inf for one in found]
-        if np.isnan(scores).any():
-            expected = "one that tells how likely its answers are"
-            raise errors.invalid("engine", expected, f"{engine.name}, which does not")
-    best = np.argsort(-np.array(scores), kind="stable")[:keep]
-    return ask.with_documents(sorted(best.tolist()))
-
-
 def _asking(ask: Ask) -> Ask:
     """Return what asks for the question itself: the document stands before it, and it is what is scored."""
     return replace(ask, answer=ask.question, question="", begin="Question:", layout=("instruction", "documents"))
@@ -57,5 +37,20 @@ class Condition(ChangedRun):
         errors.positive_integer(f"{FIELD} one-by-one: keep", self.keep)
 
     def choose(self, ask: Ask, engine: Engine, write: Write) -> Ask:
-        """Return what is asked with the documents that are kept."""
-        return one_by_one(ask, engine, write, self.by, self.keep)
+        """Return what is asked with the documents alone that an engine finds best, in their order."""
+        n = len(ask.documents)
+        if n <= self.keep:
+            return ask
+        alone = [ask.with_documents([k]) for k in range(n)]
+        if self.by == "likelihood":
+            check_engine(engine, "loglikelihood")
+            asking = [write(_asking(one)) for one in alone]
+            scores = [found.log_probability for found in engine.loglikelihood(asking)]
+        else:
+            found = list(engine.generate([write(one) for one in alone], MOST, UNTIL))
+            scores = [one.log_probability / one.length if one.length else -np.inf for one in found]
+            if np.isnan(scores).any():
+                expected = "one that tells how likely its answers are"
+                raise errors.invalid("engine", expected, f"{engine.name}, which does not")
+        best = np.argsort(-np.array(scores), kind="stable")[: self.keep]
+        return ask.with_documents(sorted(best.tolist()))

@@ -39,7 +39,6 @@ def arranged(n: int, scores: Sequence[float] | None, kind: str) -> list[int]:
 class Condition(ChangedRun):
     """Put documents in an order."""
 
-    changes = "prompt"
     needs = "documents, with scores where there are some; else the given order counts as best first"
     cost = "nothing"
 

@@ -91,10 +91,6 @@ class Condition(ChangedRun):
     needs = "a model in this process, without ALiBi and windows; documents, and a tokenizer that tells where they are"
     cost = "nothing"
 
-    def __init__(self, argument: str) -> None:
-        if argument:
-            raise errors.invalid(f"{FIELD} parallel-windows", "no arguments", argument[:40])
-
     def check(self, config: Any) -> None:
         """Raise ValueError for a model that cannot be given positions."""
         check_positions(config)

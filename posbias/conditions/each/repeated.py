@@ -10,24 +10,17 @@ LAYOUTS = {"everything": LAYOUT + LAYOUT, "question": ("question", *LAYOUT)}
 """The blocks of a message by what is written twice."""
 
 
-def repeated(ask: Ask, what: str = "everything") -> Ask:
-    """Return what is asked with everything, or the question, written twice."""
-    if what not in LAYOUTS:
-        raise errors.invalid(f"{FIELD} repeated", f"one of {', '.join(LAYOUTS)}", what or "none")
-    return replace(ask, layout=LAYOUTS[what])
-
-
 class Condition(ChangedRun):
     """Write it twice."""
 
-    changes = "prompt"
     needs = "documents with a question; everything or question behind a colon"
     cost = "twice the tokens for everything, those of a question more for question"
 
     def __init__(self, argument: str) -> None:
-        self.what = argument
-        self.rewrite(Ask((), "", ""))
+        if argument not in LAYOUTS:
+            raise errors.invalid(f"{FIELD} repeated", f"one of {', '.join(LAYOUTS)}", argument or "none")
+        self.layout = LAYOUTS[argument]
 
     def rewrite(self, ask: Ask) -> Ask:
-        """Return what is asked, written twice."""
-        return repeated(ask, self.what)
+        """Return what is asked, with everything or the question written twice."""
+        return replace(ask, layout=self.layout)

@@ -18,21 +18,6 @@ MOST, UNTIL = 12, ".\n"
 """Tokens of an answer that are compared, and the letters before which it ends."""
 
 
-def rotated(ask: Ask, engine: Engine, write: Write, rotations: int = 4, by: str = "vote") -> Ask:
-    """Return what is asked with the documents in the turn that gives the answer kept.
-
-    ``vote`` keeps the answer that most turns give, among equals the likelier one; ``mean`` the one whose probability,
-    a mean over all turns, is largest.
-    """
-    turns = turned(ask, rotations)
-    if len(turns) < 2:
-        return ask
-    given = list(engine.generate([write(turn) for turn in turns], MOST, UNTIL))
-    texts = [one.text.strip() for one in given]
-    weights = votes(texts, given) if by == "vote" else means(turns, texts, engine, write)
-    return turns[texts.index(max(weights, key=lambda text: weights[text]))]
-
-
 def turned(ask: Ask, rotations: int) -> list[Ask]:
     """Return what is asked with the documents in turns that are as far apart as can be, the given one first.
 
@@ -80,5 +65,15 @@ class Condition(ChangedRun):
         errors.positive_integer(f"{FIELD} rotated: rotations", self.rotations, minimum=2)
 
     def choose(self, ask: Ask, engine: Engine, write: Write) -> Ask:
-        """Return what is asked in the turn whose answer is kept."""
-        return rotated(ask, engine, write, self.rotations, self.by)
+        """Return what is asked in the turn whose answer is kept.
+
+        ``vote`` keeps the answer that most turns give, among equals the likelier one; ``mean`` the one whose
+        probability, a mean over all turns, is largest.
+        """
+        turns = turned(ask, self.rotations)
+        if len(turns) < 2:
+            return ask
+        given = list(engine.generate([write(turn) for turn in turns], MOST, UNTIL))
+        texts = [one.text.strip() for one in given]
+        weights = votes(texts, given) if self.by == "vote" else means(turns, texts, engine, write)
+        return turns[texts.index(max(weights, key=lambda text: weights[text]))]
