@@ -95,9 +95,6 @@ def report(
         Path | None, typer.Option(help="File of posbias lookup on the same model (.nc): where a passage is found best.")
     ] = None,
     keep: Annotated[Path | None, typer.Option(help="Of a model: also keep the measurement, as a file (.nc).")] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Of a model: print memory, disk and time, from one prompt.")
-    ] = False,
     overwrite: Replace = False,
     *,
     opening: dict[str, Any],
@@ -105,23 +102,20 @@ def report(
 ) -> None:
     """Answer in one page: what its prompts' tenths receive, is the middle lost, what predicts it; with figures."""
     is_file = subject.endswith(".nc") and not Path(subject).is_dir()
-    check_output(output, ".html", overwrite=overwrite or dry_run)
-    of_model = measuring | {"dry_run": dry_run or None, "keep": keep}
+    check_output(output, ".html", overwrite=overwrite)
+    of_model = measuring | {"keep": keep}
     of_model |= {name: value for name, value in opening.items() if value != getattr(Opening(), name)}
     given = [name for name, value in of_model.items() if value is not None]
     if is_file and given:
         raise errors.invalid(given[0], "a model to measure", f"the file {subject}, measured already")
     if keep is not None:
-        check_output(keep, field="keep", overwrite=overwrite or dry_run)
+        check_output(keep, field="keep", overwrite=overwrite)
     import posbias
     from posbias.measure.measurement import load
 
     tried = None if lookup is None else posbias.load_lookup(lookup)
     if measuring["prompts"] != 1:  # which climbs no ladder
         measuring |= REPORTED
-    if dry_run:
-        with posbias.open(subject, **opening)._running(measuring, False) as (settings, _):
-            return _show_estimate(settings)
     measured = load(subject) if is_file else posbias.open(subject, **opening).measure(**measuring)
     if processes.rank():
         return
@@ -155,11 +149,9 @@ def explain(
     answer: Annotated[
         str | None, typer.Option(help="What follows the prompt; the likeliest next token unless given.")
     ] = None,
-    segments: Annotated[
-        str, typer.Option(help=r"Separator of the prompt's segments, \n for a line break; empty for one segment.")
-    ] = r"\n\n",
-    no_deletions: Annotated[bool, typer.Option("--no-deletions", help="Delete no segment.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the segments; no weights are read.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --server: print what would be asked; nothing is sent.")
+    ] = False,
     overwrite: Replace = False,
     opening: dict[str, Any],
     serving: dict[str, Any],
@@ -171,21 +163,19 @@ def explain(
 
     if processes.rank():  # one prompt is not shared
         return
-    if serving["server"] is None:
+    at_server = serving["server"] is not None
+    if dry_run and not at_server:
+        raise errors.invalid("dry_run", "none without --server", "--dry-run")
+    if not at_server:
         check_model(check_subject(subject, serving["model"]))
     if not dry_run:
         check_output(output, ".html", overwrite=overwrite)
     text = _read_prompt(prompt)
     check_asked(text, answer)
-    how: dict[str, Any] = {"answer": answer, "deletions": not no_deletions}
-    how["segments"] = segments.replace(r"\n", "\n").replace(r"\t", "\t") or None
-    if serving["server"] is not None:
-        return explain_at_server(serving, subject, text, how, measuring, None if dry_run else output)
-    asked = how | {name: value for name, value in measuring.items() if value is not None}
-    opened = _open(str(subject), opening)
-    if dry_run:
-        return typer.echo(opened.preview_explain(text, **asked))
-    found = opened.explain(text, **asked, progress=True)
+    if at_server:
+        return explain_at_server(serving, subject, text, answer, measuring, None if dry_run else output)
+    asked = {name: value for name, value in measuring.items() if value is not None}
+    found = _open(str(subject), opening).explain(text, answer=answer, **asked, progress=True)
     typer.echo(f"{found!r}\n{found.report(output)}: page")
 
 

@@ -84,7 +84,7 @@ def explain_at_server(
     serving: Mapping[str, Any],
     model: str | None,
     text: Any,
-    asked: dict[str, Any],
+    answer: str | None,
     measuring: Mapping[str, Any],
     output: Path | None,
 ) -> None:
@@ -92,11 +92,9 @@ def explain_at_server(
     from posbias.explain.served import explain_served, preview_explain_served
 
     check_serving(serving, model, measuring)
-    if not asked.pop("deletions"):
-        raise errors.invalid("no-deletions", "deletions with --server, which has nothing else", "none")
     if output is None:
-        return typer.echo(preview_explain_served(text, **asked))
+        return typer.echo(preview_explain_served(text, answer))
     with engine_kept(serving, output) as engine:
-        found = explain_served(engine, text, **asked, progress=True)
+        found = explain_served(engine, text, answer=answer, progress=True)
         page = found.report(output)
     typer.echo(f"{found!r}\n{page}: page")

@@ -1,6 +1,5 @@
 """Explain one prompt: deletions of its segments, their influence and contributions."""
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -56,14 +55,14 @@ class Target:
         return z.log_softmax(-1).gather(-1, ids[..., None])[..., 0].sum(-1)
 
 
-def explain(settings: Settings, text: Any, *, deletions: bool, progress: bool, **asked: Any) -> Explanation:
+def explain(settings: Settings, text: Any, *, answer: str | None, progress: bool) -> Explanation:
     """Return what a prompt's parts do.
 
-    ``asked`` is that of :func:`prepare`, which refuses before the model is loaded what is wrong with the prompt or its
-    answer, and what does not fit the context or the memory.
+    Refused before the model is loaded is what is wrong with the prompt or its answer, and what does not fit the context
+    or the memory.
     """
     with told(1, "prompt", "writing", shown=progress) as bar:
-        prompt, chosen, session, condition = prepare(settings, text, **asked)
+        prompt, chosen, session, condition = prepare(settings, text, answer)
         bar.update()
     try:
         with told(1, "model", "loading", shown=progress) as bar:
@@ -74,27 +73,12 @@ def explain(settings: Settings, text: Any, *, deletions: bool, progress: bool, *
         contributed = reader.contributions()  # a measurement, which checks the instrument
         if contributed is None:
             session.check_instrument()
-        return reader.explain(name, contributed, deletions)
+        return reader.explain(name, contributed)
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
         raise out_of_memory() if is_out_of_memory(error) else error from None
 
 
-def preview(settings: Settings, text: Any, *, deletions: bool, **asked: Any) -> str:
-    """Return the segments of a prompt with their tokens, and what would be read; no weights are."""
-    prompt, chosen, session, condition = prepare(settings, text, **asked)
-    n, names = len(prompt.ids), (label(text, k) for k, text in enumerate(prompt.texts, 1))
-    parts = [f"{x}: {span.stop - span.start} tokens" for x, span in zip(names, prompt.segments, strict=True)]
-    read = [f"a gradient of {n} tokens"]
-    if can_contribute(session, condition, n):
-        read.append("contributions")
-    if deletions:
-        read.append(f"{len(parts)} deletions, each from where its segment begins")
-    return "\n".join([f"{chosen.words}, behind {len(parts)} segments", *parts, f"To be read: {', '.join(read)}"])
-
-
-def prepare(
-    settings: Settings, text: Any, *, segments: str | Sequence[str] | None, answer: str | None
-) -> tuple[Prompt, Target, Session, ChangedRun]:
+def prepare(settings: Settings, text: Any, answer: str | None) -> tuple[Prompt, Target, Session, ChangedRun]:
     """Return the prompt, its target, the session that reads it, and what is changed meanwhile."""
     check_asked(text, answer)
     config, tokenizer = settings.source.config(), settings.source.load_tokenizer()
@@ -103,7 +87,7 @@ def prepare(
         raise errors.invalid("condition", "one that changes the model or the prompt", settings.condition)
     condition.check(config)
     own = None if settings.condition is None else condition
-    prompt = write(tokenizer, text, segments, answer, settings.special_tokens, own)
+    prompt = write(tokenizer, text, answer, settings.special_tokens, own)
     vocabulary, unknown = int(config.get_text_config().vocab_size), tokenizer.unk_token_id
     if bad := [token for token in prompt.answer_ids if token >= vocabulary or token == unknown]:
         raise errors.invalid("answer", "tokens that the model has", f"{bad[0]} in {prompt.answer[:40]!r}")
@@ -211,7 +195,7 @@ class PromptReader:
                 bar.update()
         return [value - values[0] for value in values[:0:-1]]
 
-    def explain(self, name: str, contributed: Float[np.ndarray, "n"] | None, deletions: bool) -> Explanation:
+    def explain(self, name: str, contributed: Float[np.ndarray, "n"] | None) -> Explanation:
         """Return everything that is to be said of the prompt, read by a model of this name."""
         prompt = self.prompt
         share, value = self.influence()
@@ -223,7 +207,7 @@ class PromptReader:
         segments = pd.DataFrame({
             "label": [label(text, k) for k, text in enumerate(prompt.texts, 1)],
             "text": prompt.texts, "tokens": [span.stop - span.start for span in prompt.segments],
-            "removed": self.delete_segments() if deletions else np.nan, "share": by_segment(share, prompt.segment),
+            "removed": self.delete_segments(), "share": by_segment(share, prompt.segment),
             "contributed": np.nan if contributed is None else by_segment(contributed, prompt.segment),
         }, index=pd.RangeIndex(1, len(prompt.texts) + 1, name="segment"))  # fmt: skip
         return Explanation(name, self.target.words, value, tokens, segments, *answered)

@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -42,14 +42,17 @@ def check_asked(text: Any, answer: Any) -> None:
 
 
 def write(
-    tokenizer: Any, text: Any, segments: str | Sequence[str] | None, answer: str | None, special_tokens: bool = True,
+    tokenizer: Any,
+    text: Any,
+    answer: str | None,
+    special_tokens: bool = True,
     condition: ChangedRun | None = None,
-) -> Prompt:  # fmt: skip
+) -> Prompt:
     """Return the prompt of a text, of messages or of documents with a question, which are written as lookup does.
 
     A condition changes what is asked of documents.
 
-    ValueError is raised where it is one token, or has no such segments; an answer is cut into tokens after the prompt
+    ValueError is raised where it is one token; an answer is cut into tokens after the prompt
     if that leaves the prompt's own tokens as they are, else by itself.
     """
     if not getattr(tokenizer, "is_fast", False):
@@ -64,7 +67,7 @@ def write(
         raise errors.invalid("condition", "one that changes the model, for a prompt without documents", "another")
     else:
         text = text if isinstance(text, str) else text_of(tokenizer, text, "messages")
-        marks = [(at, "segment") for at in borders(text, segments)]
+        marks = [(at, "segment") for at in borders(text)]
         prompt = tokenise(tokenizer, text, marks, answer, start=special_tokens)
     if (count := int((prompt.segment >= 0).sum())) < 2:
         raise errors.invalid("text", "2 tokens or more", count)
@@ -106,29 +109,14 @@ def without_label(text: str, own: str) -> str:
     return text.lstrip("# ").removeprefix(own).lstrip(":. ") if own in text else text
 
 
-def borders(text: str, segments: str | Sequence[str] | None) -> list[int]:
-    """Return where segments begin: after each separator, or where texts that occur in order begin and end.
+def borders(text: str) -> list[int]:
+    r"""Return where the segments of a text begin: behind blank lines; one without words belongs to the one before.
 
-    White space between two segments belongs to the first of them; a text between two that are named is one more.
-
-    >>> borders("a, b, c", ", "), borders("a - b. What?", ["a", "b"]), borders("a b", None)
-    ([0, 3, 6], [0, 1, 4, 5], [0])
+    >>> borders("a\n\nb\n\n\n\nc"), borders("a b")
+    ([0, 3, 8], [0])
     """
-    marks, at = {0, len(text)}, 0
-    if isinstance(segments, str):
-        marks |= {match.end() for match in re.finditer(re.escape(segments), text)} if segments else set()
-    for k, piece in enumerate(() if segments is None or isinstance(segments, str) else segments):
-        if not isinstance(piece, str) or not piece.strip():
-            raise errors.invalid(f"segments: {k}", "a text", repr(piece)[:60])
-        if (start := text.find(piece, at)) < 0:
-            expected = "a text that occurs in the prompt, after the one before"
-            raise errors.invalid(f"segments: {k}", expected, repr(piece)[:60])
-        at = start + len(piece)
-        marks |= {start, at}
-    kept = [a for a, b in itertools.pairwise(sorted(marks)) if text[a:b].strip()]
-    if segments is not None and len(kept) < 2:
-        expected = "a separator, or texts, that leave two parts or more (none for one)"
-        raise errors.invalid("segments", expected, repr(segments)[:60])
+    marks = [0, *(match.end() for match in re.finditer("\n\n", text)), len(text)]
+    kept = [a for a, b in itertools.pairwise(marks) if text[a:b].strip()]
     return [0, *kept[1:]]
 
 

@@ -28,19 +28,14 @@ class Parts:
 
 
 def explain_served(
-    engine: Engine,
-    text: Any,
-    *,
-    segments: str | Sequence[str] | None = "\n\n",
-    answer: str | None = None,
-    progress: bool = False,
+    engine: Engine, text: Any, *, answer: str | None = None, progress: bool = False
 ) -> Explanation:
     """Return by how much the log-probability of an answer changes without each segment of a prompt.
 
     Without an answer the first line of the model's own is explained. A text is continued as it is
     given; documents with a question are written as plain text, for a server scores no chat.
     """
-    parts = read_parts(text, segments, answer)
+    parts = read_parts(text, answer)
     check_engine(engine, "loglikelihood")
     explained, own = parts.answer, own_answer(engine, parts)
     if explained is None:
@@ -62,7 +57,7 @@ def explain_served(
     return Explanation(engine.name, said, values[0], pd.DataFrame(), table, own, is_own)
 
 
-def read_parts(text: Any, segments: str | Sequence[str] | None, answer: str | None) -> Parts:
+def read_parts(text: Any, answer: str | None) -> Parts:
     """Return the segments of a text, or of documents with a question, or raise ValueError for what is neither."""
     check_asked(text, answer)
     if isinstance(text, Mapping):
@@ -78,7 +73,7 @@ def read_parts(text: Any, segments: str | Sequence[str] | None, answer: str | No
     def write_text(texts: Sequence[str], said: str) -> Prompt:
         return Prompt("".join(texts), said, (), message="".join(texts))
 
-    return Parts(cut(text, borders(text, segments)), answer, write_text)
+    return Parts(cut(text, borders(text)), answer, write_text)
 
 
 def own_answer(engine: Engine, parts: Parts) -> str | None:
@@ -112,12 +107,10 @@ def segment_table(parts: Parts, removed: Any) -> pd.DataFrame:
     return pd.DataFrame(columns, pd.RangeIndex(1, len(parts.texts) + 1, name="segment"))
 
 
-def preview_explain_served(
-    text: Any, *, segments: str | Sequence[str] | None, answer: str | None
-) -> str:
+def preview_explain_served(text: Any, answer: str | None) -> str:
     """Return the segments, and how many requests and tokens there would be; nothing is sent."""
     engine: Any = Rehearsal()
-    table = explain_served(engine, text, segments=segments, answer=answer).segments
+    table = explain_served(engine, text, answer=answer).segments
     rows = [f"{x.label}: about {x.tokens} tokens" for x in table.itertuples()]
     cost = f"{engine.requests} requests, at most {engine.tokens} tokens (estimated)"
     return "\n".join([*rows, cost, "Nothing was sent"])

@@ -68,10 +68,6 @@ class Found:
             tables.append(pd.DataFrame(columns).assign(arm=str(arm)).rename_axis("place"))
         return pd.concat(tables).set_index("arm", append=True).swaplevel()
 
-    def to_xarray(self) -> xr.Dataset:
-        """Return a copy of everything that was found, with its provenance as attributes."""
-        return self.results.copy()
-
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the file that ``posbias lookup`` writes, and return its path; :func:`load_lookup` reads it."""
         netcdf.write(file := check_path(path, ".nc"), self.results)
@@ -167,10 +163,6 @@ def load_lookup(path: str | PathLike[str]) -> Found:
         raise errors.invalid(str(path), "a complete lookup", f"none of {', '.join(missing)}")
     if (task := str(results.attrs["task"])) not in TASKS:
         raise errors.invalid(f"{path}: task", f"one of {', '.join(TASKS)}", task)
-    if (change := str(results.attrs.get("change", "none"))) != "none":
-        raise errors.invalid(
-            str(path), "a lookup of the model as it is", f"one with {change[:60]}, by an older posbias"
-        )
     for name in scores_of(results.attrs):
         if name not in results:
             raise errors.invalid(str(path), "a complete lookup", f"none of {name}")

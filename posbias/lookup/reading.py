@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.special import softmax
 
 from posbias import errors
 from posbias.comparison.resampling import interval, resample_weights
@@ -130,8 +131,7 @@ def shares(
     [[0.75, 0.25], [0.25, 0.75]]
     """
     z = np.asarray(pulls) - blur * (distances(len(pulls)) if apart is None else apart)
-    weights = np.exp(z - z.max(-1, keepdims=True))
-    return weights / weights.sum(-1, keepdims=True)
+    return np.asarray(softmax(z, axis=-1))
 
 
 def law_features(apart: Float[np.ndarray, "P P"]) -> Float[np.ndarray, "P P K"]:
@@ -149,7 +149,7 @@ def fit_choices(
     w = np.zeros(features.shape[-1])
     total = counts.sum(1, keepdims=True)
     for _ in range(STEPS):
-        p = _softmax(features @ w)
+        p = softmax(features @ w, axis=-1)
         slope = np.einsum("qd,qdk->k", counts - total * p, features) - 2 * RIDGE * w
         mean = np.einsum("qd,qdk->qk", p, features)
         centred = features - mean[:, None]
@@ -158,12 +158,7 @@ def fit_choices(
         w += step * min(1.0, 3.0 / max(np.abs(step).max(), 1e-12))
         if np.abs(step).max() < 1e-8:
             break
-    return w, log_likelihood(_softmax(features @ w), counts)
-
-
-def _softmax(z: Float[np.ndarray, "Q D"]) -> Float[np.ndarray, "Q D"]:
-    weights = np.exp(z - z.max(-1, keepdims=True))
-    return np.asarray(weights / weights.sum(-1, keepdims=True))
+    return w, log_likelihood(softmax(features @ w, axis=-1), counts)
 
 
 def log_likelihood(p: Float[np.ndarray, "Q D"], counts: Float[np.ndarray, "Q D"]) -> float:

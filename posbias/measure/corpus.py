@@ -26,12 +26,6 @@ RULES = ("first", "cut", "last", "random")
 Document = str | list[dict[str, Any]]
 """A text, or a conversation: messages with a role and a content each, for the tokenizer's chat template."""
 
-NAMED: dict[str, dict[str, Any]] = {
-    "fineweb-edu": {"path": "HuggingFaceFW/fineweb-edu", "name": "sample-10BT"},
-    "dclm": {"path": "mlfoundations/dclm-baseline-1.0"},
-    "wikipedia": {"path": "wikimedia/wikipedia", "name": "20231101.en"},
-}
-"""Data sets that go by a name: what ``datasets.load_dataset`` is given; each has its text in ``text``."""
 BUILTIN = "builtin"
 """Goes by this name: documents that ship with the package and that no reference model was trained on."""
 BUILDERS = {".csv": "csv", ".parquet": "parquet", ".jsonl": "json", ".json": "json"}
@@ -45,12 +39,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
 @checked
 @dataclass(frozen=True)
 class Corpus:
-    """Say where documents come from: :data:`BUILTIN`, a name of :data:`NAMED`, a path, or memory."""
+    """Say where documents come from: :data:`BUILTIN`, a path, or memory."""
 
     dataset: Text = setting(
         BUILTIN,
-        "builtin (documentation and code that come with the package), fineweb-edu, dclm or wikipedia (streamed from "
-        "the hub), or a path: text, a folder of .txt files, .jsonl, .csv or .parquet; builtin unless given.",
+        "builtin (documentation and code that come with the package), or a path: text, a folder of .txt files, .jsonl, "
+        ".csv or .parquet; builtin unless given.",
         "-d",
         kept=True,
         doors="report",
@@ -62,16 +56,16 @@ class Corpus:
     def __post_init__(self) -> None:
         """Check that there is a source."""
         if not self.dataset.strip():
-            raise errors.invalid("dataset", f"{BUILTIN}, the name of a data set, or a path", "an empty text")
+            raise errors.invalid("dataset", f"{BUILTIN}, or a path", "an empty text")
 
     @property
     def reader(self) -> str:
-        """What reads it: memory, a name, a folder of texts, or what ``datasets`` calls the reader of such files."""
+        """What reads it: memory, the package, a folder, or what ``datasets`` calls the reader of such files."""
         path = Path(self.dataset)
         if self.given is not None:
             return "memory"
-        if self.dataset in (BUILTIN, *NAMED) and not path.exists():
-            return self.dataset
+        if self.dataset == BUILTIN and not path.exists():
+            return BUILTIN
         if os.path.isdir(path):  # which says no of a name that is too long
             return "folder"
         packed = path.suffix.lower() in (".gz", ".zst", ".bz2", ".xz", ".lz4")
@@ -80,7 +74,7 @@ class Corpus:
     def check(self) -> None:
         """Raise ValueError unless it is a name or a path that is there; nothing is read."""
         if self.reader in ("text", *BUILDERS.values()) and not os.path.isfile(self.dataset):
-            raise errors.invalid("dataset", f"a path or one of {', '.join((BUILTIN, *NAMED))}", self.dataset)
+            raise errors.invalid("dataset", f"{BUILTIN}, or a path that is there", self.dataset)
         if self.reader == "folder" and not any(Path(self.dataset).glob("*.txt")):
             raise errors.invalid(f"dataset {self.dataset}", "a folder of .txt files", "none in it")
 
@@ -98,23 +92,18 @@ class Corpus:
             yield _document(f"{self.dataset}: row {number}", row, column)
 
     def _rows(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows that ``datasets`` reads; of a named data set no more than is read."""
+        """Yield the rows that ``datasets`` reads."""
         import datasets
 
         datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what it logs is raised too
-        path, options = Path(self.dataset), NAMED.get(self.reader)
-        if options is None:
-            builder = self.reader.replace("folder", "text")
-            files = sorted(path.glob("*.txt")) if self.reader == "folder" else [path]
-            options = {"path": builder, "data_files": [glob.escape(str(file)) for file in files]}
-            options |= OPTIONS.get(builder, {})
+        path, builder = Path(self.dataset), self.reader.replace("folder", "text")
+        files = sorted(path.glob("*.txt")) if self.reader == "folder" else [path]
+        named = [glob.escape(str(file)) for file in files]
         try:
-            yield from datasets.load_dataset(**options, split="train", streaming=True)
-        except Exception as error:  # pandas, pyarrow, the packings and the hub have errors of their own
-            if self.reader in NAMED:
-                received = f"expected the hub to answer, received {errors.short(error)}"
-                raise ConnectionError(f"dataset {self.dataset}: {received}") from None
-            raise errors.invalid(self.dataset, f"an intact {options['path']} file", errors.short(error)) from None
+            options = OPTIONS.get(builder, {})
+            yield from datasets.load_dataset(builder, data_files=named, split="train", streaming=True, **options)
+        except Exception as error:  # pandas, pyarrow and the packings have errors of their own
+            raise errors.invalid(self.dataset, f"an intact {builder} file", errors.short(error)) from None
 
 
 def is_conversation(value: Any) -> bool:

@@ -60,9 +60,8 @@ class Model:
             How many prompts, at least 1, of how many tokens, at least 2: 200 of 256 unless given; of ``texts`` all, of
             as many tokens as the shortest has.
         dataset
-            ``builtin`` (documentation and code that come with the package), ``fineweb-edu``, ``dclm`` or ``wikipedia``
-            (streamed from the hub), or a path: a text file, a folder of .txt files, .jsonl, .csv or .parquet.
-            ``builtin`` unless given.
+            ``builtin`` (documentation and code that come with the package) unless given, or a path: a text file, a
+            folder of .txt files, .jsonl, .csv or .parquet.
         texts
             Prompts that are in memory, in place of a data set: a list or a column of texts, or of conversations, which
             are lists of messages with a role and a content, for the tokenizer's chat template, up to where an answer
@@ -86,8 +85,6 @@ class Model:
         text: Any,
         *,
         answer: str | None = None,
-        segments: str | Sequence[str] | None = "\n\n",
-        deletions: bool = True,
         progress: bool | None = None,
         **settings: Any,
     ) -> Explanation:
@@ -96,15 +93,12 @@ class Model:
         Parameters
         ----------
         text
-            The prompt; or messages with a role and a content, for the chat template; or a mapping with ``documents``,
-            ``question``, and ``answer`` and ``begin`` if you like, written as :meth:`lookup` writes them.
+            The prompt, whose segments are between blank lines; or messages with a role and a content, for the chat
+            template; or a mapping with ``documents``, ``question``, and ``answer`` and ``begin`` if you like, written
+            as :meth:`lookup` writes them.
         answer
             A text that follows the prompt: influence is on the log-probability of all of its tokens; without one, on
             the probability of the likeliest next token.
-        segments
-            A separator; or texts that occur in the prompt, in their order; None for one segment.
-        deletions
-            Whether each segment is deleted, which takes longest.
         progress
             As in :meth:`measure`.
         settings
@@ -117,17 +111,7 @@ class Model:
         check_names("explain", settings)
         asked = {"quantities": ALWAYS if row_of(self.config) else ALONE, **settings}
         with self._running(asked, progress) as (chosen, shown):
-            return explain(chosen, text, answer=answer, segments=segments, deletions=deletions, progress=shown)
-
-    def preview_explain(self, text: Any, **asked: Any) -> str:
-        """Return the segments of a prompt and what would be read, for the same arguments; no weights are read."""
-        from posbias.explain.measure import preview
-
-        how: dict[str, Any] = {"answer": None, "segments": "\n\n", "deletions": True}
-        how |= {name: asked.pop(name) for name in how if name in asked}
-        check_names("explain", asked)
-        with self._running({"quantities": ALONE, **asked}, False) as (chosen, _):
-            return preview(chosen, text, **how)
+            return explain(chosen, text, answer=answer, progress=shown)
 
     def lookup(
         self,

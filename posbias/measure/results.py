@@ -103,15 +103,11 @@ def write_results(path: Path, results: xr.Dataset) -> None:
 def read_results(path: Path | str) -> xr.Dataset:
     """Read a measurement into memory."""
     results = load_layout(Path(path), "posbias_schema", SCHEMA, "a measurement")
-    if "added_bias" in results.attrs:  # as it was called
-        results.attrs["condition"] = f"bias:{results.attrs.pop('added_bias')}"
     wanted = [*LEAST]
     if "mixing" in str(results.attrs.get("quantities", "mixing")):
         wanted += [name for name in MIXING if name != "slopes" or "no_attention" not in results.attrs]
     if missing := [name for name in wanted if name not in {*results, *results.attrs}]:
         raise errors.invalid(str(path), "a complete measurement", f"none of {', '.join(missing)}")
-    if "target_value" in results:
-        raise errors.invalid(str(path), "influence on the likeliest next token", "on another, by an older posbias")
     check_sizes(Path(path), results)
     return results
 

@@ -41,9 +41,8 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "gains": gain_cells(evidence),
         "total_mixing": "" if evidence.mixing is None else f"{evidence.mixing.sum():.2f}",
         "mixing": None if evidence.mixing is None else figures.mixing_figure(evidence.mixing, evidence.mixing_band),
-        "kernels": [figures.kernel_figure(subject.results), figures.received_figure(subject.results)],
+        "kernels": figures.kernel_figure(subject.results),
         "sinks": subject.results["sink_share"].values if "sink_share" in subject.results else None,
-        "content": figures.content_figure(subject.results),
         "predictors": [PREDICTORS[name] for name in subject.predictions],
         "provenance": [(k, x) for k, x in attrs.items() if k not in UNTOLD and isinstance(x, kinds)],
     }

@@ -103,56 +103,8 @@ def kernel_figure(results: xr.Dataset) -> Figure | None:
     )
 
 
-@in_style
-def received_figure(results: xr.Dataset) -> Figure | None:
-    """Return the weight that each key receives on average, by layer, or None where it is not known."""
-    if "attention_received" in results:
-        received = results["attention_received"].values.astype(np.float64)
-    elif "attention" in results:
-        A = results["attention"].values.astype(np.float64)
-        received = A.sum(1) / np.arange(A.shape[-1], 0, -1)
-    else:
-        return None
-    T, n = received.shape
-    groups = np.unique(np.linspace(0, n, min(4 * CELLS, n) + 1).round().astype(int))
-    image = np.add.reduceat(received, groups[:-1], axis=1) / np.diff(groups)
-    drawing, ax = plt.subplots(figsize=(6.4, 2.6))
-    heat = _heat(ax, image, (-0.5, n - 0.5, T + 0.5, 0.5), aspect="auto", least=LEAST_SHARE / n)
-    ax.set(xlabel="key $j$ (0 is first)", ylabel="layer")
-    drawing.colorbar(heat, ax=ax, label="mean weight")
-    most = float(received[:, 0].max())
-    description = f"Weight that each of {n} keys receives in {T} layers, mean over the queries that see it."
-    caption = "Attention that each position receives, mean over the queries that see it. "
-    return close_figure(drawing, description, f"{caption}The first token gets up to {most:.0%}.")
-
-
-def _heat(
-    ax: Any, image: np.ndarray, extent: tuple[float, float, float, float], *, least: float, aspect: str = "equal"
-) -> Any:
+def _heat(ax: Any, image: np.ndarray, extent: tuple[float, float, float, float], *, least: float) -> Any:
     """Draw weights on a logarithmic colour scale; the pixels are kept as they are."""
     drawn = np.clip(np.nan_to_num(image, nan=0.0), least, 1.0)
     ax.grid(visible=False)
-    return ax.imshow(drawn, norm=LogNorm(least, 1), interpolation="none", extent=extent, aspect=aspect)
-
-
-@in_style
-def content_figure(results: xr.Dataset) -> Figure | None:
-    """Return content by layer and head, its mean on the diagonal less that of the rest, or None."""
-    needed = ("content_diagonal", "content_offdiagonal")
-    if any(name not in results for name in needed):
-        return None
-    own, rest = (results[name].values.astype(np.float64) for name in needed)
-    T, H = own.shape
-    drawing, ax = plt.subplots(figsize=(3.6, 3.0))
-    reach, box = float(np.nanmax(np.abs(own - rest), initial=1e-9)), (0.5, H + 0.5, T + 0.5, 0.5)
-    look: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -reach, "vmax": reach, "extent": box}
-    image = ax.imshow(own - rest, aspect="auto", interpolation="none", **look)
-    ax.grid(visible=False)
-    ax.set(xlabel="head", ylabel="layer")
-    drawing.colorbar(image, ax=ax)
-    description = (
-        f"Map of {T} layers by {H} heads: mean content logit of a token with itself less that with others, from "
-        f"{np.nanmin(own - rest):.2f} to {np.nanmax(own - rest):.2f}."
-    )
-    caption = "Mean content logits by layer and head: a token with itself less a token with earlier ones."
-    return close_figure(drawing, description, caption)
+    return ax.imshow(drawn, norm=LogNorm(least, 1), interpolation="none", extent=extent)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float
+from scipy.special import softmax
 
 from posbias import errors
 from posbias.rollout.masks import Mask
@@ -38,9 +39,7 @@ def attention_kernel(
         raise errors.invalid("mask", f"a mask, or a boolean matrix of shape ({n}, {n})", f"shape {allowed.shape}")
     if not allowed.any(axis=1).all():
         raise errors.invalid("mask", "a key for every query", f"none for query {int(allowed.any(axis=1).argmin())}")
-    masked = np.where(allowed, logits, -np.inf)
-    weights = np.exp(masked - masked.max(axis=-1, keepdims=True))
-    return weights / weights.sum(axis=-1, keepdims=True)
+    return np.asarray(softmax(np.where(allowed, logits, -np.inf), axis=-1))
 
 
 def mix_heads(A: Float[np.ndarray, "H n n"] | Sequence) -> Float[np.ndarray, "n n"]:

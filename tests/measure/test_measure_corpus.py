@@ -6,11 +6,10 @@ import json
 
 import numpy as np
 import pytest
-from measuring import save, settings, text, write_documents
+from measuring import save, settings, write_documents
 from transformers import AddedToken, AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 import posbias
-from posbias.measure import corpus as module
 from posbias.measure.corpus import Corpus, Prompts, make_prompts
 from posbias.models.loading import special_tokens
 from posbias.models.opening import Vocabulary
@@ -63,25 +62,6 @@ def test_cuts_come_from_inside_and_do_not_overlap(tmp_path, bare):
     assert (again.ids == prompts.ids).all() and (other.ids != prompts.ids).any()
     with pytest.raises(ValueError, match="6 prompts of 10 tokens, received 2 from 3 documents"):
         make_prompts(Corpus(str(path)), bare, 6, 10, rule="cut", seed=5)
-
-
-def test_named_data_sets_are_streamed(monkeypatch, tokenizer):
-    import datasets
-
-    asked = []
-    rows = [{"text": text(20)}, {"text": text(2)}]
-    monkeypatch.setattr(datasets, "load_dataset", lambda **options: asked.append(options) or iter(rows))
-    for name in module.NAMED:
-        assert make_prompts(Corpus(name), tokenizer, 1, 8).ids.shape == (1, 8)
-    assert all(options["streaming"] and options["split"] == "train" for options in asked)
-    assert [options["path"].split("/")[1] for options in asked] == ["fineweb-edu", "dclm-baseline-1.0", "wikipedia"]
-
-    def offline(**options):
-        raise ConnectionError("Couldn't reach the hub\non two lines")
-
-    monkeypatch.setattr(datasets, "load_dataset", offline)
-    with pytest.raises(ConnectionError, match="dataset wikipedia: expected the hub to answer, received Couldn't reach"):
-        make_prompts(Corpus("wikipedia"), tokenizer, 1, 8)
 
 
 def test_tables_and_packed_files_have_the_same_documents(tmp_path):

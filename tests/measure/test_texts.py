@@ -10,7 +10,6 @@ from transformers import AutoTokenizer
 
 import posbias
 from posbias.measure.corpus import make_corpus, make_prompts
-from posbias.measure.results import write_results
 
 TEXTS = [text(words, seed) for seed, words in enumerate((20, 5, 5, 33, 12))]
 LENGTHS = [21, 6, 6, 34, 13]
@@ -49,9 +48,6 @@ def test_texts_are_their_last_tokens_as_many_as_the_shortest_has(model, tokenize
     assert first.results["tokens"].values.tolist() == [tokenizer(one)["input_ids"][:6] for one in TEXTS]
     bare = model.measure(texts=TEXTS, special_tokens=False, quantities="influence")
     assert bare.results["tokens"].values.tolist() == [row[1:] for row in ids]
-    write_results(tmp_path / "older.nc", found.results.assign(target_value=("prompt", LENGTHS)))
-    with pytest.raises(ValueError, match="older.nc: .*on the likeliest next.*, by an older posbias"):
-        posbias.load(tmp_path / "older.nc")
 
 
 @pytest.mark.parametrize(

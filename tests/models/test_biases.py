@@ -246,10 +246,6 @@ def test_a_file_with_a_bias_is_not_taken_for_one_without(place, tmp_path):
     with pytest.raises(ValueError, match="m.nc: condition: expected"):
         write_results(path, first.assign_attrs(condition="bias:[{"))
         read_results(path)
-    older = first.assign_attrs(added_bias=first.attrs["condition"].removeprefix("bias:"))
-    del older.attrs["condition"]
-    write_results(path, older)
-    assert read_results(path).attrs == first.attrs, "as older files call it"
 
 
 def test_the_command_and_the_front_door_add_the_bias(place, tmp_path, capsys):

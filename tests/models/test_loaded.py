@@ -32,13 +32,13 @@ def test_all_that_is_asked_of_a_model_shares_its_weights(folder, reads):
     opened.preview_lookup(rows=ROWS)
     assert reads == ["tokenizer"]
     first = opened.measure(**ASKED)
-    explained = opened.explain(text(20, 0), segments=None)
+    explained = opened.explain(text(20, 0))
     found = opened.lookup(rows=ROWS, arms="competing", score="exact")
     again = opened.measure(**ASKED)
     assert reads == ["tokenizer", (torch.float32, "cpu", None, "sdpa")]
     np.testing.assert_array_equal(first.influence, again.influence)  # nothing of the others is left in the model
     alone = [posbias.open(folder) for _ in range(2)]
-    assert alone[0].explain(text(20, 0), segments=None).value == explained.value
+    assert alone[0].explain(text(20, 0)).value == explained.value
     scores = alone[1].lookup(rows=ROWS, arms="competing", score="exact").results["log_probability"]
     np.testing.assert_array_equal(found.results["log_probability"], scores)
 

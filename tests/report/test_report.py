@@ -312,7 +312,7 @@ def test_where_a_passage_is_found_best_is_said_of_documents_of_the_same_model(pl
     monkeypatch.setattr(page, "inline_svg", outlined)
 
     def found_best(right, **attrs):
-        changed = found.to_xarray().copy(deep=True).assign_attrs(attrs)
+        changed = found.results.copy(deep=True).assign_attrs(attrs)
         changed["correct"].values[:] = right
         path = measured.report(tmp_path / "r.html", lookup=type(found)(changed))
         return " ".join(" ".join(Parsed(path.read_text()).words).split())
@@ -324,7 +324,7 @@ def test_where_a_passage_is_found_best_is_said_of_documents_of_the_same_model(pl
     assert "It cannot be said from key-value lookup" in found_best([1, 0, 1], task="kv")
     changes = {"revision": "other", "model": "other"}
     for name, value in changes.items():
-        other = found.to_xarray().assign_attrs({name: value})
+        other = found.results.assign_attrs({name: value})
         with pytest.raises(ValueError, match="^lookup: expected a lookup of bloom"):
             measured.report(tmp_path / "n.html", lookup=type(found)(other))
     assert not (tmp_path / "n.html").exists()
@@ -519,12 +519,10 @@ def test_one_command_from_a_model_to_a_page(place, tmp_path, capsys, monkeypatch
     monkeypatch.setattr(page, "inline_svg", outlined)
     out, kept = tmp_path / "r.html", tmp_path / "k.nc"
     words = ["report", place / "bloom", "-d", place / "d.jsonl", "-N", 4, "-n", 20, "-o", out]
-    assert command(*words, "--dry-run") == 0 and not out.exists()
-    assert "time: about" in (said := capsys.readouterr().out) and "one prompt of 20 tokens" in said
     assert command(*words, "--keep", kept) == 0 and "bloom, 4 prompts of 20 tokens" in capsys.readouterr().out
-    assert command("report", kept, "-o", out, "--overwrite", "--dry-run") == 2
-    assert "dry_run: expected a model to measure" in capsys.readouterr().err and out.exists()
-    assert posbias.load(kept).prompts == 4 and command(*words, "--keep", kept, "--dry-run") == 0
+    assert command("report", kept, "-o", out, "--overwrite", "-N", 4) == 2
+    assert "prompts: expected a model to measure" in capsys.readouterr().err and out.exists()
+    assert posbias.load(kept).prompts == 4
     first = out.read_text()
     assert "<td>value maps</td>" in first and "Layers are <strong>" in first, "the ladder is measured unasked"
     assert command("report", kept, "-o", out) == 2 and out.read_text() == first
@@ -574,10 +572,14 @@ def test_a_token_whose_state_is_out_of_line_is_said_to_take_lambda_with_it(measu
 def test_a_report_measures_the_ladder_on_few_prompts(tmp_path, monkeypatch, given, ladder):
     """Of one prompt there is none: it has no other to exchange layers with."""
     asked = []
-    monkeypatch.setattr("posbias.measure.run.estimate", lambda settings: asked.append(settings) or "said")
-    words = ["report", "reference/bloom-8", "-o", str(tmp_path / "r.html"), "--dry-run", "-N", given]
-    with pytest.raises(SystemExit, match="^0$"):
-        cli.main(words)
+
+    def measured(settings, **how):
+        asked.append(settings)
+        raise ValueError("seen")
+
+    monkeypatch.setattr("posbias.measure.run.measure", measured)
+    with pytest.raises(SystemExit, match="^2$"):
+        cli.main(["report", "reference/bloom-8", "-o", str(tmp_path / "r.html"), "-N", given])
     (settings,) = asked
     assert (settings.prompts, settings.length) == (int(given), 256)
     assert ("ladder" in settings.quantities) == ladder
