@@ -46,7 +46,7 @@ class Case:
         (context,) = make_contexts(Task("documents"), 1, 0)
         asks = context.asks["not_competing"]
         self.row = {"documents": [f"{a.begin} {a.answer}." for a in asks], "question": asks[GOLD].question}
-        self.prompt = write(self.tokenizer, self.row, None, "?")
+        self.prompt = write(self.tokenizer, self.row, "?")
         self.text = self.prompt.text
         self.at = [self.prompt.texts.index(x) for x in self.prompt.texts if x.startswith("Document ")]
         ids = torch.tensor([self.prompt.ids])

@@ -48,34 +48,6 @@ __version__ = "0.1.0"
 # tqdm says it, with a path of the machine, when transformers is loaded in a notebook without widgets; ours need none
 warnings.filterwarnings("ignore", message="IProgress not found")
 
-__all__ = [  # without ``open``, which ``from posbias import *`` would put in the place of the builtin, ``plot``, and
-    # ``load_lookup``, which brings torch
-    "Profile",
-    "StructuredKernels",
-    "alibi_slopes",
-    "attention_kernel",
-    "compare",
-    "dominates",
-    "geometric_slopes",
-    "influence_history",
-    "influence_profile",
-    "is_monotone",
-    "load",
-    "masks",
-    "mean_position",
-    "mix_heads",
-    "monotone_rearrangement",
-    "normalised_wasserstein",
-    "position_logits",
-    "prefix_masses",
-    "rollout_matrix",
-    "schedules",
-    "spearman",
-    "stochastic_monotonicity",
-    "structured_kernels",
-    "u_shape",
-]
-
 _NAMES = {
     "comparison.distances": ("normalised_wasserstein", "spearman"),
     "comparison.pairs": ("compare",),
@@ -97,6 +69,9 @@ _NAMES = {
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 _MODULES = ("masks", "schedules")
 """Modules of ``posbias.rollout`` that go by their own name."""
+
+# ``open`` would take the place of the builtin, ``plot`` brings matplotlib, ``load_lookup`` torch
+__all__ = sorted({*_HOME, *_MODULES} - {"open", "plot", "load_lookup"})
 
 
 def __getattr__(name: str) -> Any:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from posbias import errors
 from posbias.engines.local import Reader
-from posbias.models.attention import Reading, softmax
+from posbias.models.attention import Reading
 from posbias.models.families import family_of
 from posbias.models.watch import watched
 from posbias.prompts import Prompt
@@ -29,55 +29,32 @@ Head = tuple[int, int]
 def attended(reader: Reader, prompt: Prompt) -> Float[np.ndarray, "T H D"]:
     """Return what share of each head's attention each document has, a mean over the question's tokens.
 
-    Rows are those of the question and of what stands behind it, up to where the answer begins. A
-    layer without attention has NaN.
+    Rows are those of the question and of what stands behind it, up to where the answer begins; the
+    prompt is read whole. A layer without attention has NaN.
     """
     documents, questions = prompt.of("document"), prompt.of("question")
     if not documents or not questions or questions[-1].start < documents[-1].stop:
         expected = "documents with a question behind them, whose tokens are known"
         raise errors.invalid("prompt", expected, f"{len(documents)} documents")
-    rows = len(prompt.ids) - questions[-1].start
+    n, start = len(prompt.ids), questions[-1].start
     member = torch.zeros(len(prompt.ids), len(documents))
     for k, span in enumerate(documents):
         member[span.start : span.stop, k] = 1
     family = family_of(reader.model.config)
-    if family.calls != "interface":  # what is watched otherwise has as many keys as queries
-        reader = Reader(reader.model, shared=False)
     found: dict[int, Float[np.ndarray, "H D"]] = {}
 
     def attend(reading: Reading) -> Float[Tensor, "B H n V"]:
-        weights = last_rows(reading, rows).cpu()
-        found[reading.layer] = (weights @ member).mean(1).numpy()
+        weights = reading.block(slice(0, 1), slice(start, n), content=False)[1]
+        assert weights is not None
+        found[reading.layer] = (weights[0].float().cpu() @ member).mean(1).numpy()
         return reading.averages()
 
     with watched(reader.model, family, attend):
-        reader.logits(prompt.ids, rows)
+        Reader(reader.model, shared=False).logits(prompt.ids, 1)
     if not found:
         raise errors.invalid("model", "one with attention", family.name)
     nothing = np.full(next(iter(found.values())).shape, np.nan)
     return np.stack([found.get(t, nothing) for t in range(len(family.layers(reader.model)))])
-
-
-def last_rows(reading: Reading, rows: int) -> Float[Tensor, "H rows k"]:
-    """Return the weights of the last queries, which see keys of a cache too."""
-    if reading.weights is not None:
-        return reading.weights[0, :, -rows:].float()
-    keys = reading.keys
-    z = reading.query[:, :, -rows:].float() @ keys * reading.scale
-    if reading.cap is not None:
-        z = torch.tanh(z / reading.cap) * reading.cap
-    mask = reading.mask
-    if mask is None:
-        k = keys.shape[-1]
-        seen = torch.ones(rows, k, dtype=torch.bool, device=z.device).tril(k - rows)
-        z = z.masked_fill(~seen, -torch.inf)
-    elif mask.dtype == torch.bool:
-        z = z.masked_fill(~mask[:, :, -rows:], -torch.inf)
-    else:
-        z = z + mask[:, :, -rows:]
-    if reading.beside is not None:
-        z = z + reading.beside[:, -rows:]
-    return softmax(z, reading.sinks)[0]
 
 
 def point(shares: Float[np.ndarray, "T H D"], heads: Sequence[Head]) -> Float[np.ndarray, "D"]:
@@ -95,23 +72,7 @@ def point(shares: Float[np.ndarray, "T H D"], heads: Sequence[Head]) -> Float[np
 
 
 def find_heads(reader: Reader, prompts: Iterable[Prompt], places: Iterable[int]) -> pd.DataFrame:
-    """Return a table of heads by how often each points at the right document, best first.
-
-    Parameters
-    ----------
-    reader
-        Reads prompts with a model.
-    prompts, places
-        Prompts with documents, and the place of the right one in each, from 0.
-
-    Returns
-    -------
-    DataFrame
-        By ``head`` (``17.4`` is head 4 of layer 17, both from 0): ``right``, the share of prompts
-        in which the right document has most of the head's attention; ``worst``, the same at its
-        worst place; ``lean``, by how many places it points further back than the right document
-        stands, on average; and ``place 1``, ``place 2`` …, the share by place.
-    """
+    """Return the table of :meth:`~posbias.measure.model.Model.fetching_heads`, from the right document's places."""
     asked = np.array([*places])
     shares = [attended(reader, prompt) for prompt in prompts]
     if not shares or len(shares) != len(asked):

@@ -108,15 +108,7 @@ def yardsticks() -> tuple[str, ...]:
 
 
 def predict(results: xr.Dataset, name: str) -> Prediction:
-    """Return a profile that a measurement predicts, by the name of a predictor.
-
-    Parameters
-    ----------
-    results
-        A measurement, or the summary of one, which has kept what was predicted with its matrices.
-    name
-        One of :data:`PREDICTORS`.
-    """
+    """Return a profile that a measurement predicts, or the summary of one, which has kept it; by a predictor's name."""
     one = find(name)
     if one.needs and one.name not in available(results):
         raise errors.invalid("variant", *_absent(results, one))

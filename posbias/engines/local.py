@@ -148,17 +148,10 @@ def _cut(tokenizer: Any, tokens: Sequence[int], logs: Tensor, until: str) -> Gen
 
 
 class LocalEngine:
-    """Ask a model in this process, which may be changed while it reads a prompt.
+    """Ask a model in this process, which ``changed`` may change while it reads a prompt.
 
-    Parameters
-    ----------
-    model, tokenizer
-        A causal language model of transformers, and what its tokens are in text.
-    trial
-        Two prompts that begin alike: what prompts have in common is read once if the second comes out so as if it was
-        read whole, or as ``known`` says. Without them every prompt is read whole.
-    changed
-        Returns what changes the model for a prompt, as a context manager.
+    ``trial`` are two prompts that begin alike: what prompts have in common is read once if the second comes out so as
+    if it was read whole, or as ``known`` says. Without them every prompt is read whole.
     """
 
     has_loglikelihood = True

@@ -47,19 +47,7 @@ def count_tokens(text: str) -> int:
 
 
 class ServedEngine:
-    """Ask a model that is served.
-
-    Parameters
-    ----------
-    url
-        The server's address, such as ``http://localhost:8000/v1``.
-    name
-        What the server calls the model.
-    concurrency
-        How many requests run side by side.
-    kept
-        The file that answers are appended to, and taken from.
-    """
+    """Ask a model that is served, some requests side by side; answers are appended to a file and taken from it."""
 
     has_gradients = False
 

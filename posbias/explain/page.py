@@ -9,6 +9,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from markupsafe import escape
+from matplotlib.axes import Axes
 
 from posbias.explain.prompt import line, without_label
 from posbias.files import write_whole
@@ -71,7 +72,7 @@ def segment_figure(table: pd.DataFrame) -> page.Figure:
     return page.close_figure(drawing, f"{shown}, by segment. {'; '.join(each)}.", caption)
 
 
-def _draw_shares(ax: plt.Axes, table: pd.DataFrame) -> None:
+def _draw_shares(ax: Axes, table: pd.DataFrame) -> None:
     """Draw shares of influence and of contributions."""
     y = np.arange(len(table))
     ax.barh(y - 0.2, table["share"], 0.4, color="C0", label="gradient")

@@ -209,7 +209,7 @@ def test_contributions_are_those_of_the_prompt(place, monkeypatch):
 def test_a_start_token_that_is_written_in_the_prompt_is_in_no_segment(place):
     """As chat templates write it."""
     tokenizer = AutoTokenizer.from_pretrained(place / "llama")
-    bare, found = (write(tokenizer, words, "\n\n", None) for words in (TEXT, f"<s>{TEXT}"))
+    bare, found = (write(tokenizer, words, None) for words in (TEXT, f"<s>{TEXT}"))
     assert np.array_equal(found.ids, bare.ids) and np.array_equal(found.segment, bare.segment)
     one, other = (token_texts(tokenizer, prompt) for prompt in (bare, found))
     assert other[2:] == one[2:] and other[1] == f"<s>{one[1]}"

@@ -21,7 +21,7 @@ MEASURE = ["measure", "-o", "m.nc", "reference/bloom-8"]
 CASES = [
     (["measure", "-o", "no/m.nc", *MEASURE[3:]], "no/m.nc: No such file"),
     ([*MEASURE, "-N", "0"], "prompts: expected an integer of at least 1"),
-    ([*MEASURE, "-d", "nowhere"], "dataset: expected a path or one of builtin"),
+    ([*MEASURE, "-d", "nowhere"], "dataset: expected builtin, or a path that is there"),
     (["measure", "-o", "m.nc", "empty/none"], "received no such directory in empty, which is there"),
     (["report", "empty/none", "-o", "r.html"], "received no such directory in empty, which is there"),
     (["lookup", "reference/bloom-8", "-o", "m.nc", "--places", "1"], "places: expected an integer of at least 2"),
