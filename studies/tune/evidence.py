@@ -72,7 +72,21 @@ def numbers(seen: Evidence) -> dict[str, Any]:
         "why_middle_least": min(x.loc["middle", "lead"] for x in leads),
         "why_middle_most": max(x.loc["middle", "lead"] for x in leads),
         "why_controls": controls_said(seen),
+        "why_again": again_said(seen),
     }
+
+
+def again_said(seen: Evidence) -> str:
+    """Return a sentence on the trainings in the middle with other seeds."""
+    found = []
+    for seed, arms in seen.by_seed.items():
+        if "middle" in arms and arms is not seen.first:
+            x = tables.gain_table(arms).loc["middle"]
+            lead = ranged((x["lead"], x["lead low"], x["lead high"]))
+            found.append(f"with seed {seed} the middle is ahead of the ends by {lead}, on the same sets")
+    if not found:
+        return "We have trained with one seed alone."
+    return f"Trained in the middle again, from another start and on other facts, it does the same: {'; '.join(found)}."
 
 
 def controls_said(seen: Evidence) -> str:
