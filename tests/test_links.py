@@ -112,11 +112,6 @@ def test_edit_links_land_on_the_md(html):
         assert name.endswith(".md") and (ROOT / name).is_file(), href
 
 
-SHOWN = {"contributions": "contributions, mean", "measured attention": "measured attention, mean"}
-"""Rows of the README's table that have a longer title in the chapter."""
-ROWS = 7
-
-
 @cache
 def glued(chapter):
     """Return what a chapter's notebook keeps for prose, by name."""
@@ -138,52 +133,25 @@ def ends(used, way):
     return " to ".join(number(used[f"use_arm_{way}_{end}"], ".1f") for end in ("least", "most"))
 
 
-def test_the_readme_has_the_numbers_of_the_book():
-    prose, real = (ROOT / "README.md").read_text(), glued("tokens")
-    lines = [line.strip("|").split("|") for line in prose.splitlines() if line[:1] == "|"]
-    rows = [[cell.strip() for cell in line] for line in lines if len(line) == 4][2:]
-    assert len(rows) == ROWS
-    kept = json.loads(real["real_table"].strip("'"))
-    for title, *numbers in rows:
-        expected = kept[SHOWN.get(title, title)]
-        written = [
-            number(x, how) if x is not None else "" for x, how in zip(expected, (".3f", ".3f", "+.2f"), strict=True)
-        ]
-        assert numbers == written, title
-
-
 def test_the_readme_says_in_words_what_the_chapters_say():
-    prose = (ROOT / "README.md").read_text()
-    real, used, small = glued("tokens"), glued("tokens"), glued("contributions")
+    prose, tokens = (ROOT / "README.md").read_text(), glued("tokens")
+    rank = {name: number(tokens[f"real_{name}_rank"], "+.2f") for name in ("contributions", "cross", "shares")}
+    first = {name: float(tokens[f"real_{name}first"]) for name in ("", "attention_", "contributions_")}
     for sentence in (
-        f"six of the {real['real_predictions']} predictions that we tried in SmolLM2",
-        f"In {real['real_long_layers']} of 30 layers (",
-        f"Moving {float(real['real_even_tv']):.0%} of the influence".replace("%", " %"),
-        f"attention misplaces {float(real['real_attention_tv']):.0%} and".replace("%", " %"),
-        f"layer shares {float(real['real_shares_tv']):.0%}, at".replace("%", " %"),
-        f"{float(real['real_sink_attention']):.0%} of their attention".replace("%", " %"),
-        f"supplies {float(real['real_sink_contributed']):.0%} of what they".replace("%", " %"),
-        f"{number(real['real_contributions_rank'], '+.2f')}, against {number(real['real_attention_rank'], '+.2f')} for",
-        f"first token has {float(used['use_tip_gradient_256']):.1f} times as much influence",
-        f"changes the prediction only {float(used['use_tip_256']):.1f} times as much",
-        f"are {float(used['use_arm_gradient_256']):.1f} and {float(used['use_arm_replaced_256']):.1f}. In the chat",
-        f"the beginning *is* used: {ends(used, 'asked')} times as much as what follows (",
-        f"{number(real['real_longest_contributions_rank'], '+.2f')} (measured attention "
-        f"{number(real['real_longest_attention_rank'], '+.2f')}), and their $W_1$ is "
-        f"{number(real['real_longest_contributions'], '.3f')} (equal shares ",
-        f"(equal shares {number(real['real_longest_even'], '.3f')})",
-        f"gives the first token {float(real['real_attention_first']):.0f} times the average",
-        f"where {float(real['real_first']):.1f} is measured",
-        f"equal shares {number(small['contributions_mean_even'], '.3f')}. But",
-        f"({float(real['real_contributions_first']):.1f} times the average, measured {float(real['real_first']):.1f})",
-        f"they are {number(small['contributions_mean'], '.3f')} away on average",
-        f"measured attention {number(small['contributions_mean_attention'], '.3f')} (by total",
-        f"nearer in {small['contributions_tv_attention']} of the ten), layer",
-        f"), layer shares {number(small['contributions_mean_layer'], '.3f')} and equal",
-        f"the difference: {' to '.join(number(real[f'real_rank_gain_{end}'], '+.2f') for end in ('low', 'high'))}",
-        f"are significantly nearer ($W_1$ {number(real['real_contributions_own'], '.3f')})",
+        f"gives the first token {first['attention_']:.0f} times the average, where {first['']:.1f} is measured",
+        f"(rank correlation {number(tokens['real_attention_aside_rank'], '+.2f')})",
+        f"the order is lost ({rank['shares']})",
+        f"is {rank['contributions']} on the same prompts, and {rank['cross']} if they are of other documents",
+        f"would have about {number(tokens['real_usual_ceiling'], '+.2f')}",
+        f"They give the first token {first['contributions_']:.1f} times the average",
+        f"first token has {float(tokens['use_tip_gradient_256']):.1f} times as much influence",
+        f"changes the prediction only {float(tokens['use_tip_256']):.1f} times as much",
+        f"are {float(tokens['use_arm_gradient_256']):.1f} and {float(tokens['use_arm_replaced_256']):.1f}. In the chat",
+        f"the beginning *is* used: {ends(tokens, 'asked')} times as much as what follows (",
     ):
         assert sentence in prose
+    assert float(tokens["real_attention_aside_lost_low"]) > 0, "without the first token it is still further"
+    assert float(tokens["real_rollouts"]) > float(tokens["real_even"]), "further than equal shares"
 
 
 def test_the_readme_has_the_accuracies_of_the_chapter_documents():
