@@ -16,11 +16,9 @@ NOTEBOOKS = {path.stem: path for path in sorted((ROOT / "notebooks").glob("*.ipy
 HIDDEN, MEDIAN = 150, 80
 """Lines behind a click: the most on a page, and on half of all pages."""
 NOT_YET = {
-    "clock",
     "comparison",
     "content",
     "contributions",
-    "depth",
     "design",
     "ladder",
     "moments",
@@ -28,7 +26,6 @@ NOT_YET = {
     "remedies",
     "rollout",
     "source",
-    "trough",
     "untrained",
 }
 """Pages that hide more, or whose code does not run by itself; a page that is rebuilt goes from here."""

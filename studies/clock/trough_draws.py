@@ -1,0 +1,48 @@
+"""Clocks of many tokens, and how the checks of troughs are run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+import posbias as pb
+from posbias.errors import Numbers
+from posbias.rollout.clock import poisson_distribution
+from studies.clock.hops import hop_rows, mix_hops
+
+N, RUNS, CASES = 1024, 20, 4
+"""Tokens of the rollouts; runs of each check, and of each check on something broken; random cases in a run."""
+SEEDS = range(RUNS)
+PROVED = {"kind": "proved"}
+Run = Callable[..., bool]
+
+
+def clock(c: Numbers, tau: float, n: int = N, weights: Numbers | None = None) -> Float[np.ndarray, "n"]:
+    """Return the clock's profile for heads with slopes c/n; c = 0 is a uniform head."""
+    slope = np.maximum(np.atleast_1d(np.asarray(c, dtype=float)), 1e-9) / n
+    kernels = pb.structured_kernels(1, slope=slope, weights=weights)
+    hops = poisson_distribution(tau)
+    return mix_hops(hop_rows(kernels, min(hops.size, 60), n), hops)
+
+
+def is_u(p: Float[np.ndarray, "n"]) -> bool:
+    """Say whether a profile is a U without any margin, its last position left out."""
+    return bool(pb.u_shape(p, tolerance=0.0).present)
+
+
+def every(run: Run, seeds: Iterable[Any] = SEEDS) -> bool:
+    """Say whether a check passes in every run."""
+    return all(run(seed) for seed in seeds)
+
+
+def passes(run: Run, seeds: Iterable[Any] = SEEDS, **how: Any) -> list[bool]:
+    """Say in which runs a check passes."""
+    return [bool(run(seed, **how)) for seed in seeds]
+
+
+def broken(run: Run, wrong: Mapping[str, Mapping[str, Any]], seeds: Iterable[Any] = SEEDS) -> dict[str, list[bool]]:
+    """Say for each thing that is broken in which runs the check passes."""
+    return {what: passes(run, seeds, **how) for what, how in wrong.items()}
