@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
-from posbias.comparison.distances import normalised_wasserstein, unit
+from posbias.comparison.distances import unit
 from posbias.measure.corpus import known_units
 from posbias.predict import find
-from posbias.report.scoring import gain_rows, score_rows
+from posbias.report.scoring import gain_rows
 from studies.ladder import scores
 from studies.ladder.scores import with_decisions
 
@@ -58,46 +58,6 @@ def all_profiles(x: xr.Dataset, measurement: xr.Dataset | None, limits: tuple[np
         found |= {variant: unit(measurement["rollout"].sel(variant=variant).values) for variant in "ba"}
     found["last"] = np.eye(x.sizes["position"])[-1]
     return {name: found[name] for name in LABELS if name in found}
-
-
-def rung_table(rungs: Entries, kept: Entries, limits: Limits, *, resamples: int = 1000) -> pd.DataFrame:
-    """Return the score of every rung for every model, a row each, with intervals over documents."""
-    tables = []
-    for model, x in rungs.items():
-        profiles = all_profiles(x, kept.get(model), limits.get(model))
-        found = score_rows(x["influence_prompts"].values, profiles, units=known_units(x), resamples=resamples)
-        tables.append(found.assign(model=model))
-    return pd.concat(tables, ignore_index=True)
-
-
-def gain_table(
-    rungs: Entries, kept: Entries, limits: Limits, pairs: Sequence[tuple[str, str]], *, resamples: int = 1000
-) -> pd.DataFrame:
-    """Return by how much the second of each pair is nearer than the first, for every model that has both."""
-    tables = []
-    for model, x in rungs.items():
-        profiles = all_profiles(x, kept.get(model), limits.get(model))
-        both = [pair for pair in pairs if set(pair) <= set(profiles)]
-        found = gain_rows(x["influence_prompts"].values, profiles, both, units=known_units(x), resamples=resamples)
-        tables.append(found.assign(model=model))
-    return with_decisions(pd.concat(tables, ignore_index=True), ["before", "after"])
-
-
-def pairing_table(rungs: Entries) -> pd.DataFrame:
-    """Return W₁ by model and rung: of prompts' own layers, of random pairings, and of one pairing to all on average."""
-    rows = []
-    for model, x in rungs.items():
-        exact = unit(x["influence_prompts"].values.sum(0))
-        own, both = rung_profiles(x, OWN), rung_profiles(x)
-        single = [rung_profiles(x, str(pairing)) for pairing in x["pairing"].values[1:]]
-        for rung in both:
-            rows.append({
-                "model": model, "rung": rung,
-                "own": normalised_wasserstein(own[rung], exact) if rung in own else np.nan,
-                "random": normalised_wasserstein(both[rung], exact),
-                "apart": np.mean([normalised_wasserstein(each[rung], both[rung]) for each in single]),
-            })  # fmt: skip
-    return pd.DataFrame(rows)
 
 
 def decisions(rungs: Entries, before: Profiles, after: Profiles, *, resamples: int = 1000) -> pd.Series:

@@ -15,7 +15,7 @@ from posbias.comparison.multiplicity import decide
 from posbias.measure.corpus import known_units
 from posbias.measured_kernels import position_kernels
 from posbias.predict import find
-from posbias.report.scoring import SCORED, gain_rows, score_rows
+from posbias.report.scoring import gain_rows, score_rows
 from posbias.rollout.clock import poisson_distribution
 from posbias.rollout.influence import influence_history
 from posbias.rollout.profiles import mean_position
@@ -84,24 +84,6 @@ def twins_of(kept: Kept, model: str, corpus: str = "builtin") -> dict[str, xr.Da
     """Return the summaries of a model's architecture untrained, by initial scale."""
     stems = {scale: f"{model}-untrained-{scale}.{corpus}" for scale in TWINS}
     return {scale: kept[stem] for scale, stem in stems.items() if stem in kept}
-
-
-def score_table(
-    kept: Kept,
-    models: Sequence[str],
-    *,
-    corpus: str = "builtin",
-    others: Others | None = None,
-    resamples: int = 1000,
-) -> pd.DataFrame:
-    """Return the score of every prediction for every model that has the corpus, a row each."""
-    rows: list[dict[str, object]] = []
-    for model in models:
-        if (stem := f"{model}.{corpus}") in kept:
-            further = (others or {}).get(model)
-            found = scored(kept[stem], twins_of(kept, model), others=further, resamples=resamples)
-            rows += found.assign(model=model, corpus=corpus).to_dict("records")
-    return pd.DataFrame(rows)[["model", "corpus", *SCORED]]
 
 
 def scored(
@@ -176,12 +158,6 @@ def _distances(stem: str, x: xr.Dataset) -> Iterator[tuple[str, str, str, float,
     for variant in OF_MEANS:
         q = unit(x["rollout"].sel(variant=variant).values)
         yield model, corpus, variant, normalised_wasserstein(q, p), mean_position(q) - mean_position(p)
-
-
-def last_token_distances(kept: Kept) -> pd.DataFrame:
-    """Return W₁ of all influence on the last token from every summary's measurement: ``model``, ``corpus``, ``W1``."""
-    rows = [(*stem.split(".", 1), 1 - mean_position(unit(x["influence"].values))) for stem, x in kept.items()]
-    return pd.DataFrame(rows, columns=["model", "corpus", "W1"])
 
 
 def training_distances(stages: Kept, kept: Kept, *, without: Sequence[str] = ()) -> pd.DataFrame:

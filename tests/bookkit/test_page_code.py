@@ -16,12 +16,8 @@ NOTEBOOKS = {path.stem: path for path in sorted((ROOT / "notebooks").glob("*.ipy
 HIDDEN, MEDIAN = 150, 80
 """Lines behind a click: the most on a page, and on half of all pages."""
 NOT_YET = {
-    "comparison",
     "content",
-    "contributions",
     "design",
-    "ladder",
-    "moments",
     "published",
     "remedies",
     "rollout",

@@ -1,13 +1,9 @@
 """Every command that a page or the README prints, and the Python for users, as printed, on a tiny model."""
 
-import argparse
 import json
 import re
 import shlex
 import shutil
-import sys
-from importlib import import_module
-from unittest import mock
 
 import matplotlib.pyplot as plt
 import pytest
@@ -95,12 +91,6 @@ def understood(program, words):
     """Parse a command of the book or of a study, which may take hours, and run nothing of it."""
     if program == "python":
         assert (ROOT / words[0]).is_file(), words
-        return
-    if program == "studies.field":  # of argparse: what is not an option stops it
-        real = argparse.ArgumentParser.parse_args
-        with mock.patch("argparse.ArgumentParser.parse_args", lambda self, given: sys.exit(str(real(self, given)))):
-            with pytest.raises(SystemExit, match=r"Namespace\("):
-                import_module(f"{program}.__main__").main(words)
         return
     group = "bookkit.commands" if program == "bookkit" else f"{program}.commands"
     command = typer.main.get_command(cli.make_app([group], program))

@@ -1,1 +1,0 @@
-"""Any models, of a hub or of this machine, in one table and its figure."""
