@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from posbias.lookup.file import load_lookup as load_lookup
     from posbias.measure.measurement import load
     from posbias.measure.model import open as open
-    from posbias.plotting import plot as plot
     from posbias.rollout import masks, schedules
     from posbias.rollout.influence import influence_history, influence_profile, rollout_matrix
     from posbias.rollout.kernels import attention_kernel, mix_heads
@@ -54,7 +53,6 @@ _NAMES = {
     "lookup.file": ("load_lookup",),
     "measure.model": ("open",),
     "measure.measurement": ("load",),
-    "plotting": ("plot",),
     "rollout.influence": ("influence_history", "influence_profile", "rollout_matrix"),
     "rollout.kernels": ("attention_kernel", "mix_heads"),
     "rollout.labelled": ("Profile",),
@@ -70,8 +68,8 @@ _HOME = {name: module for module, names in _NAMES.items() for name in names}
 _MODULES = ("masks", "schedules")
 """Modules of ``posbias.rollout`` that go by their own name."""
 
-# ``open`` would take the place of the builtin, ``plot`` brings matplotlib, ``load_lookup`` torch
-__all__ = sorted({*_HOME, *_MODULES} - {"open", "plot", "load_lookup"})
+# ``open`` would take the place of the builtin, ``load_lookup`` brings torch
+__all__ = sorted({*_HOME, *_MODULES} - {"open", "load_lookup"})
 
 
 def __getattr__(name: str) -> Any:

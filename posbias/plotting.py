@@ -1,6 +1,6 @@
 """Figures: one style, one colour for each model family, and the panels that chapters share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -85,49 +85,18 @@ def plot_profiles(
     return ax
 
 
-def plot_curves(curves: Sequence[tuple[np.ndarray, Mapping[str, Any]]], *, ax: Any = None) -> Axes:
-    """Draw profiles with what matplotlib's ``plot`` takes of each, in a new figure unless ``ax`` is given.
-
-    Of different lengths they are densities over the prompt: share × n against the place from 0 to 1.
-    """
+def draw_profile(p: np.ndarray, *, ax: Any = None, **look: Any) -> Axes:
+    """Draw a profile with what matplotlib's ``plot`` takes, in a new figure unless ``ax`` is given."""
     if ax is not None and not hasattr(ax, "plot"):
         raise errors.invalid("ax", "one axes of matplotlib", type(ax).__name__)
     with plt.style.context(str(STYLE)):
         axes = plt.subplots(figsize=(6.4, 4.0))[1] if ax is None else ax
-        same = len({len(p) for p, _ in curves}) == 1
-        for p, look in curves:
-            n = len(p)
-            axes.plot(np.arange(n) if same else np.linspace(0, 1, n), p if same else np.asarray(p) * n, **look)
-        if not same:
-            axes.set(xlabel="position, as a share of the prompt", ylabel="influence × n")
-        elif not any(line.get_label() == UNIFORM for line in axes.lines):
-            profile_axes(axes, len(curves[0][0]))
+        axes.plot(np.arange(len(p)), p, **look)
+        if not any(line.get_label() == UNIFORM for line in axes.lines):
+            profile_axes(axes, len(p))
         axes.set_yscale("log")
         axes.legend(fontsize=8)
     return axes
-
-
-def plot(measurements: Sequence[Any], ax: Axes | None = None) -> Axes:
-    """Draw the measured influence of several measurements, or any profiles, in one figure, and return the axes.
-
-    Parameters
-    ----------
-    measurements
-        Measurements, which have an ``influence``, or profiles.
-    ax
-        Where to draw; a new figure unless given.
-
-    >>> from posbias import Profile
-    >>> len(plot([Profile([0.5, 0.5], "one"), Profile([0.1, 0.9], "two")]).lines)
-    3
-    """
-    profiles: list[Any] = [
-        getattr(x, "influence", x) for x in (measurements if isinstance(measurements, list | tuple) else ())
-    ]
-    if not profiles or not all(hasattr(p, "values") and hasattr(p, "name") for p in profiles):
-        raise errors.invalid("measurements", "a list of measurements or profiles", f"{measurements!r:.60}")
-    looks = [{"label": p.name, "linestyle": LINE_STYLES[k % len(LINE_STYLES)]} for k, p in enumerate(profiles)]
-    return plot_curves([(p.values, look) for p, look in zip(profiles, looks, strict=True)], ax=ax)
 
 
 LINE_STYLES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 3)))

@@ -85,9 +85,9 @@ class Profile(NDArrayOperatorsMixin, Sequence):
         style
             What matplotlib's ``plot`` takes; ``label`` is the profile's name unless given.
         """
-        from posbias.plotting import plot_curves
+        from posbias.plotting import draw_profile
 
-        return plot_curves([(self.values, {"label": self.name, **style})], ax=ax)
+        return draw_profile(self.values, ax=ax, **{"label": self.name, **style})
 
     def __repr__(self) -> str:
         p = self.values

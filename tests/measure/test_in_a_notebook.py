@@ -19,18 +19,13 @@ def measured(place):
     return posbias.open(place / "bloom").measure(prompts=N, length=LENGTH, dataset=place / "d.jsonl")
 
 
-def test_several_in_one_figure_have_looks_of_their_own(measured):
+def test_several_in_one_figure_have_colours_of_their_own(measured):
     other = Profile(np.full(LENGTH, 1 / LENGTH), "even")
-    ax = posbias.plot([measured, other])
-    looks = {(line.get_color(), line.get_linestyle()) for line in ax.lines[:2]}
-    assert len(looks) == 2 and len(ax.lines) == 3
-    assert [text.get_text() for text in ax.get_legend().get_texts()][:2] == [measured.influence.name, "even"]
-    assert len(other.plot(ax=ax, color="red").lines) == 4
-    short = posbias.plot([measured, Profile([0.5, 0.5], "two")])
-    np.testing.assert_allclose(short.lines[1].get_ydata(), 1)
-    for bad in ([], "m", [measured, 3]):
-        with pytest.raises(ValueError, match="measurements: expected a list of measurements or profiles"):
-            posbias.plot(bad)
+    ax = measured.influence.plot()
+    assert other.plot(ax=ax, linestyle="--") is ax
+    drawn = [line for line in ax.lines if line.get_label() in (measured.influence.name, "even")]
+    assert len({line.get_color() for line in drawn}) == len(drawn) == 2 and len(ax.lines) == 3
+    np.testing.assert_array_equal(drawn[0].get_ydata(), measured.influence.values)
     with pytest.raises(ValueError, match="ax: expected one axes"):
         other.plot(ax=np.zeros(2))
 
