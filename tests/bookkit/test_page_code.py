@@ -22,7 +22,6 @@ NOT_YET = {
     "remedies",
     "rollout",
     "source",
-    "untrained",
 }
 """Pages that hide more, or whose code does not run by itself; a page that is rebuilt goes from here."""
 BY_ITSELF = {"one_page": "it shows two commands", "verdicts": "it lists what others found"}
