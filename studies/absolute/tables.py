@@ -80,12 +80,6 @@ class Kept:
         left, right = (self.variance(condition, part, layers) for part in ("residual", "denominators"))
         return Estimate(left.value / (left.value + right.value), left.draws / (left.draws + right.draws))
 
-    def gap(self, condition: str) -> Estimate:
-        """Return by how much the two components miss the whole, as a share of it."""
-        whole, mask, stream = (self.variance(condition, part) for part in ("total", "denominators", "residual"))
-        value = 1 - (mask.value + stream.value) / whole.value
-        return Estimate(value, 1 - (mask.draws + stream.draws) / whole.draws)
-
     def p_values(self) -> Any:
         """Return the p-values, which are kept in 32 bits, as the shares of flips that they are."""
         return self.data["p_value"].round(6)
@@ -93,19 +87,6 @@ class Kept:
     def heads(self, condition: str, part: str) -> float:
         """Return the share of heads with significant leakage after control."""
         return significant(self.p_values().sel(condition=condition, part=part).values)
-
-    def table(self, conditions: list[str]) -> pd.DataFrame:
-        """Return a row for each condition with its shares, balance, gap and significant heads."""
-        rows = [
-            {
-                "condition": name,
-                "total": self.share(name, "total"), "residual": self.share(name, "residual"),
-                "balance": self.balance(name), "gap": self.gap(name),
-                "heads_denominators": self.heads(name, "denominators"), "heads_residual": self.heads(name, "residual"),
-            }
-            for name in conditions
-        ]  # fmt: skip
-        return pd.DataFrame(rows)
 
     def tests(self) -> dict[str, int]:
         """Return how many tests there are, how many have p at or below 5%, and how many are left after control."""

@@ -205,8 +205,8 @@ def claim_numbers(seen: Evidence) -> dict[str, Any]:
 
 def lead_table(seen: Evidence) -> pd.DataFrame:
     """Return in how many comparisons the rollout and a guess name the preferred place."""
-    scores = tables.agreement_scores(seen.points, GROUPS, least=claims.LEAST).loc["rollout"]
-    sure = tables.agreement_intervals(seen.points, GROUPS, least=claims.LEAST).loc["rollout"]
+    scores = tables.agreement_scores(seen.points, GROUPS, least=claims.LEAST)
+    sure = tables.agreement_intervals(seen.points, GROUPS, least=claims.LEAST)
     scores, sure = scores.loc[list(SHOWN)], sure.loc[list(SHOWN)]
     shown = pd.DataFrame({"comparisons": scores["gaps"].astype(int)})
     for column, title in (("sign", "rollout right"), ("guess", "guess right")):

@@ -45,13 +45,3 @@ def gaps(results: xr.Dataset) -> Float[np.ndarray, "seeds pairs"]:
     """
     accuracy = results["accuracy"].values
     return np.asarray(accuracy[..., 0] - accuracy[..., 1])
-
-
-def preferences(results: xr.Dataset) -> Float[np.ndarray, "seeds pairs"]:
-    """Return the gap as a share of the sum of both accuracies: from -1 to 1, whatever was learnt.
-
-    A network that predicts the earlier of two labels in a tenth of the sequences, and otherwise neither, has a gap of
-    0.1 and a preference of 1; NaN where it never predicts either.
-    """
-    total = results["accuracy"].values.sum(-1)
-    return np.divide(gaps(results), total, out=np.full_like(total, np.nan), where=total > 0)

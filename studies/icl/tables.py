@@ -16,7 +16,7 @@ from jaxtyping import Float
 from posbias.comparison.multiplicity import holm, sign_p_value
 from posbias.comparison.resampling import interval, resample_weights
 from posbias.rollout.influence import influence_profile
-from studies.icl.outcomes import gaps, preferences
+from studies.icl.outcomes import gaps
 from studies.icl.settings import PAIRS, SINK, Setting, Task, preset
 from studies.results import load
 
@@ -24,9 +24,6 @@ PAIR_NAMES = tuple(f"{a} vs {b}" for a, b in PAIRS)
 """Names of the pairs of places, in their order."""
 FIELDS = ("vocabulary", "bias", "mask", "width", "encoding", "layers", "residual", "spread")
 """What distinguishes one setting from another, as columns."""
-SOURCES = ("rollout", "gradient")
-"""Where influence is taken from: the rollout of measured kernels, or the measured gradient."""
-
 NAMES = {"none": "no encoding", "decay": "decay mask", "sinusoidal": "sinusoidal", "rope": "RoPE"}
 """Encodings, as figures and sentences call them."""
 KEPT = (*(f"figure{k}" for k in (3, 4, 5, 6, 8, 9, 10, 11, 13)), "spread")
@@ -60,14 +57,13 @@ def described(setting: Setting) -> dict[str, Any]:
 
 
 def gap_table(runs: Runs) -> pd.DataFrame:
-    """Return gap and preference of every network: columns :data:`FIELDS`, seed, pair, gap and preference."""
-    rows = [
-        described(setting) | {"seed": int(seed), "pair": pair, "gap": by_pair[0], "preference": by_pair[1]}
-        for setting, x in runs.items()
-        for seed, gap, preference in zip(x["seed"].values, gaps(x), preferences(x), strict=True)
-        for pair, *by_pair in zip(PAIR_NAMES, gap, preference, strict=True)
-    ]
-    table = pd.DataFrame(rows, columns=[*FIELDS, "seed", "pair", "gap", "preference"])
+    """Return the gaps of every network: columns :data:`FIELDS`, seed, pair and gap."""
+    rows = []
+    for setting, x in runs.items():
+        for seed, found in zip(x["seed"].values, gaps(x), strict=True):
+            for pair, gap in zip(PAIR_NAMES, found, strict=True):
+                rows.append(described(setting) | {"seed": int(seed), "pair": pair, "gap": gap})
+    table = pd.DataFrame(rows, columns=[*FIELDS, "seed", "pair", "gap"])
     return table.assign(pair=pd.Categorical(table["pair"], PAIR_NAMES, ordered=True))
 
 
@@ -134,31 +130,10 @@ def differences(profiles: np.ndarray, items: int) -> np.ndarray:
     >>> differences(np.array([0.3, 0.2, 0, 0, 0.1, 0.1, 0.0, 0.2, 0.1]), 4)
     array([ 0.5,  0.3, -0.2])
     """
-    one, other = _at_places(profiles, items)
-    return one - other
-
-
-def shares(profiles: np.ndarray, items: int) -> np.ndarray:
-    """Return the :func:`differences` as shares of the weight on both places, from -1 to 1; NaN where there is none.
-
-    >>> shares(np.array([0.3, 0.1, 0, 0, 0.1, 0.1, 0.0, 0.1, 0.3]), 4).round(2)
-    array([ 1. ,  0.6, -1. ])
-    """
-    one, other = _at_places(profiles, items)
-    return np.divide(one - other, one + other, out=np.full_like(one, np.nan), where=one + other > 0)
-
-
-def _at_places(profiles: np.ndarray, items: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the weight on the earlier and on the later place of each pair, item and label together."""
     of_items = profiles[..., :-1].reshape(*profiles.shape[:-1], items, 2).sum(-1)
     places = Task(items=items, burstiness=1).places
     earlier, later = ([places[pair[k]] for pair in PAIRS] for k in (0, 1))
-    return of_items[..., earlier], of_items[..., later]
-
-
-def influence_by_source(results: xr.Dataset) -> dict[str, np.ndarray]:
-    """Return the influence of every token by rollout and by gradient, (seeds, tokens) each."""
-    return {"rollout": predicted_profiles(results), "gradient": results["influence"].values}
+    return np.asarray(of_items[..., earlier] - of_items[..., later])
 
 
 def guesses(task: Task) -> list[int]:
@@ -174,127 +149,60 @@ def guesses(task: Task) -> list[int]:
 
 
 def agreement_points(runs: Runs) -> pd.DataFrame:
-    """Return influence beside accuracy, means over seeds: a row for each setting, source and pair of places.
+    """Return influence beside accuracy, means over seeds: a row for each setting and pair of places.
 
-    The columns are :data:`FIELDS`, source, pair, difference and share (of influence), gap and preference (in accuracy),
-    guess (of :func:`guesses`), and novel, the accuracy on novel classes without position bias.
+    The columns are :data:`FIELDS`, pair, difference (of influence in the rollout), gap (in accuracy), guess (of
+    :func:`guesses`), and novel, the accuracy on novel classes without position bias.
     """
     rows = []
     for setting, x in runs.items():
-        measured = {"gap": gaps(x).mean(0), "preference": preferences(x).mean(0), "guess": guesses(setting.task)}
-        for source, profiles in influence_by_source(x).items():
-            items = setting.task.items
-            found = {"difference": differences(profiles, items).mean(0), "share": shares(profiles, items).mean(0)}
-            for k, pair in enumerate(PAIR_NAMES):
-                values = {name: float(values[k]) for name, values in (found | measured).items()}
-                values["novel"] = float(x["accuracy_novel"].mean())
-                rows.append(described(setting) | {"source": source, "pair": pair} | values)
-    names = [*FIELDS, "source", "pair", "difference", "share", "gap", "preference", "guess", "novel"]
-    table = pd.DataFrame(rows, columns=names)
+        known = described(setting) | {"novel": float(x["accuracy_novel"].mean())}
+        difference = differences(predicted_profiles(x), setting.task.items).mean(0)
+        found = zip(PAIR_NAMES, difference, gaps(x).mean(0), guesses(setting.task), strict=True)
+        for pair, more, gap, guess in found:
+            rows.append(known | {"pair": pair, "difference": more, "gap": gap, "guess": guess})
+    table = pd.DataFrame(rows)
     return table.assign(pair=pd.Categorical(table["pair"], PAIR_NAMES, ordered=True))
 
 
-def constant_preferences(points: pd.DataFrame) -> Float[np.ndarray, "points"]:
-    """Return a preference for each point of one source that knows neither its network nor its attention.
-
-    It has the sign of the guess and, as its size, the median over the other settings of what is preferred in the
-    guess's direction between the same two places; NaN where no other setting has any.
-    """
-    unit = points.groupby(list(FIELDS)).ngroup().to_numpy()
-    guess, pair = points["guess"].to_numpy(), points["pair"].to_numpy()
-    along = points["preference"].to_numpy() * guess
-    size = np.full(len(points), np.nan)
-    for k in range(len(points)):
-        others = along[(unit != unit[k]) & (pair == pair[k])]
-        if not np.isnan(others).all():
-            size[k] = np.nanmedian(others)
-    return guess * size
-
-
 def agreement_scores(points: pd.DataFrame, groups: Mapping[str, str], *, least: float) -> pd.DataFrame:
-    """Return how well influence tells what is favoured: a row for each source and group of networks, a query.
+    """Return how well influence tells what is favoured: a row for each group of networks, a query.
 
     ``gaps`` are those beyond ``least``, which alone have a sign; ``sign`` is the share of them whose sign the
-    difference of influence has; ``guess`` the share in which the guessed place is favoured; ``rank`` and
-    ``share_rank`` are Spearman's coefficient of difference and gap, and of share and preference; ``off`` and
-    ``constant_off`` the mean distance of the share and of :func:`constant_preferences` from the preference.
+    difference of influence has; ``guess`` the share in which the guessed place is favoured.
     """
     rows = {}
-    for source in SOURCES:
-        of_source = points[points["source"] == source]
-        for name, query in groups.items():
-            rows[source, name] = _scores(of_source.query(query) if query else of_source, least)
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["source", "networks"])
+    for name, query in groups.items():
+        chosen = points.query(query) if query else points
+        clear = chosen[chosen["gap"].abs() > least]
+        right, guessed = (np.sign(clear[x]) == np.sign(clear["gap"]) for x in ("difference", "guess"))
+        rows[name] = {"gaps": len(clear), "sign": right.mean(), "guess": guessed.mean()}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("networks")
 
 
 def agreement_intervals(
     points: pd.DataFrame, groups: Mapping[str, str], *, least: float, resamples: int = 2000, seed: int = 0
 ) -> pd.DataFrame:
-    """Return intervals for the signs of :func:`agreement_scores`, by resampling settings with their three gaps.
+    """Return intervals for the lead of the rollout over the guess, by resampling settings with their three gaps.
 
-    ``settings`` are those that have a gap that counts; ``sign`` has its 95% interval ``sign_low``, ``sign_high``;
-    ``ahead`` is the share of signs less that of the guess, with ``ahead_low``, ``ahead_high``; its p value is ``p``,
-    and ``adjusted`` by Holm over the groups of one source. ``closer`` is ``constant_off`` less ``off``, with
-    ``closer_low``, ``closer_high``.
+    ``ahead`` is the share of signs less that of the guess, with its 95% interval ``ahead_low``, ``ahead_high``; its p
+    value is ``p``, and ``adjusted`` by Holm over the groups.
     """
     rows = {}
-    for source in SOURCES:
-        of_source = points[points["source"] == source]
-        for name, query in groups.items():
-            chosen = of_source.query(query) if query else of_source
-            signs = _sign_interval(chosen[chosen["gap"].abs() > least], resamples, seed)
-            rows[source, name] = signs | _size_interval(chosen, resamples, seed)
-    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis(["source", "networks"])
-    by_source = table["p"].groupby(level="source", sort=False)
-    return table.assign(adjusted=by_source.transform(lambda p: holm(p.to_numpy())))
+    for name, query in groups.items():
+        chosen = points.query(query) if query else points
+        rows[name] = _lead(chosen[chosen["gap"].abs() > least], resamples, seed)
+    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("networks")
+    return table.assign(adjusted=holm(table["p"].to_numpy()))
 
 
-def _sign_interval(clear: pd.DataFrame, resamples: int, seed: int) -> dict[str, float]:
-    """Return the share of signs and its lead over the guess, with intervals, settings as units."""
-    weights, settings = _weights(clear, resamples, seed)
-    right = (np.sign(clear["difference"]) == np.sign(clear["gap"])).to_numpy(float)
-    ahead = right - (clear["guess"] == np.sign(clear["gap"])).to_numpy(float)
-    values = {"settings": float(settings)}
-    for name, x in (("sign", right), ("ahead", ahead)):
-        low, high = interval(weights @ x)
-        values |= {name: float(x.mean()), f"{name}_low": float(low), f"{name}_high": float(high)}
-    return values | {"p": sign_p_value(np.round(weights @ ahead, 12))}  # a tie is 0 on every processor
-
-
-def _size_interval(chosen: pd.DataFrame, resamples: int, seed: int) -> dict[str, float]:
-    """Return how much less the share is off than a constant preference, with an interval, settings as units."""
-    known = _with_errors(chosen)
-    weights, _ = _weights(known, resamples, seed)
-    x = (known["constant_off"] - known["off"]).to_numpy()
-    low, high = interval(weights @ x)
-    return {"closer": float(x.mean()), "closer_low": float(low), "closer_high": float(high)}
-
-
-def _weights(chosen: pd.DataFrame, resamples: int, seed: int) -> tuple[np.ndarray, int]:
-    """Return weights of points in each resample of settings, and how many settings there are."""
-    unit = chosen.groupby(list(FIELDS)).ngroup().to_numpy()
+def _lead(clear: pd.DataFrame, resamples: int, seed: int) -> dict[str, float]:
+    """Return the lead of the rollout over the guess, with its interval, settings as units."""
+    unit = clear.groupby(list(FIELDS)).ngroup().to_numpy()
     weights = resample_weights(unit, resamples, seed=seed)
-    return weights / weights.sum(1, keepdims=True), len(np.unique(unit))
-
-
-def _with_errors(chosen: pd.DataFrame) -> pd.DataFrame:
-    """Return the points that have both a share and a preference, with what two predictions are off by."""
-    known = chosen.dropna(subset=["share", "preference"])
-    off = (known["share"] - known["preference"]).abs()
-    constant = (constant_preferences(known) - known["preference"]).abs()
-    return known.assign(off=off, constant_off=constant).dropna(subset="constant_off")
-
-
-def _scores(chosen: pd.DataFrame, least: float) -> dict[str, int | float]:
-    """Return the scores of one group."""
-    clear = chosen[chosen["gap"].abs() > least]
-    known, errors = chosen.dropna(subset=["share", "preference"]), _with_errors(chosen)
-    return {
-        "gaps": len(clear),
-        "sign": float((np.sign(clear["difference"]) == np.sign(clear["gap"])).mean()),
-        "guess": float((clear["guess"] == np.sign(clear["gap"])).mean()),
-        "rank": float(chosen["difference"].corr(chosen["gap"], "spearman")),
-        "share_rank": float(known["share"].corr(known["preference"], "spearman")),
-        "off": float(errors["off"].mean()),
-        "constant_off": float(errors["constant_off"].mean()),
-    }
+    weights = weights / weights.sum(1, keepdims=True)
+    right, guessed = ((np.sign(clear[x]) == np.sign(clear["gap"])).to_numpy(float) for x in ("difference", "guess"))
+    ahead = right - guessed
+    low, high = interval(weights @ ahead)
+    p = sign_p_value(np.round(weights @ ahead, 12))  # a tie is 0 on every processor
+    return {"ahead": float(ahead.mean()), "ahead_low": float(low), "ahead_high": float(high), "p": p}

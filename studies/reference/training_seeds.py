@@ -1,17 +1,14 @@
-"""Models trained from several seeds: numbers of each, their spread over seeds, and that over prompts beside it.
+"""Models trained from several seeds, side by side.
 
-Prompts are the same for every seed, so that what differs between seeds is training alone; what differs between prompts
-is had by leaving out groups of them, or drawing them anew, a module's prompts together.
+Prompts are the same for every seed, so that what differs between seeds is training alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-import numpy as np
 import pandas as pd
 import xarray as xr
-from jaxtyping import Float
 
 Seeds = Mapping[str, dict[int, xr.Dataset]]
 """Model → seed → measurement, of :func:`studies.results.seeds_of`."""
@@ -51,35 +48,3 @@ def range_text(values: pd.Series, form: str) -> str:
         return "none measured"
     low, high = f"{values.min():{form}}", f"{values.max():{form}}"
     return low if low == high else f"{low} to {high}"
-
-
-def jackknife_error(without: Float[np.ndarray, "G ..."]) -> Float[np.ndarray, "..."]:
-    """Return the standard error of a statistic from its values without each of G groups, √((G-1)/G Σ (θ_g - θ̄)²).
-
-    Source: the delete-a-group jackknife (Efron and Tibshirani 1993, chapter 11).
-
-    >>> x = np.array([1.0, 2.0, 6.0])  # of a mean it is the usual one
-    >>> abs(jackknife_error((x.sum() - x) / 2) - x.std(ddof=1) / 3**0.5) < 1e-12
-    np.True_
-    """
-    G = len(without)
-    return np.asarray(np.sqrt((G - 1) / G * ((without - without.mean(0)) ** 2).sum(0)))
-
-
-SPREADS = ("over_seeds", "over_prompts", "ratio")
-"""Columns of :func:`spread_table` beside those of the seeds."""
-
-
-def spread_table(
-    seeds: Seeds, value: Callable[[xr.Dataset], float], error: Callable[[xr.Dataset], float]
-) -> pd.DataFrame:
-    """Return a number of each model from each seed, its spread over seeds, and its error from prompts."""
-    rows = {}
-    for model, files in seeds.items():
-        values = {f"seed {seed}": value(x) for seed, x in files.items()}
-        over_seeds = float(np.std(list(values.values()), ddof=1))
-        over_prompts = float(np.mean([error(x) ** 2 for x in files.values()]) ** 0.5)
-        ratio = over_seeds / over_prompts if over_prompts else float("inf")
-        rows[model] = values | {"over_seeds": over_seeds, "over_prompts": over_prompts, "ratio": ratio}
-    found = pd.DataFrame.from_dict(rows, orient="index", columns=None if rows else list(SPREADS))
-    return found[[*sorted(set(found) - set(SPREADS)), *SPREADS]].rename_axis("model")

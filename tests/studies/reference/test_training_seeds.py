@@ -9,7 +9,6 @@ from posbias.models.loading import Source
 from posbias.rollout.order import stochastic_monotonicity
 from posbias.settings import Settings
 from studies.reference.measure import measure_seed, shortfalls_without
-from studies.reference.training_seeds import jackknife_error
 
 SETTINGS = Settings(Source("reference/bloom-8"), Corpus("builtin"), 6, 24, 4, dtype="float32")
 
@@ -37,8 +36,3 @@ def test_shortfall_without_a_group_is_that_of_the_others():
     found = shortfalls_without(np.stack([[good], [bad]]), np.array([1, 3]))
     expected = [stochastic_monotonicity(bad).shortfall, stochastic_monotonicity(good).shortfall]
     assert found.ravel() == pytest.approx(expected) and expected[0] > 0.1 and expected[1] == 0
-
-
-def test_jackknife_of_a_mean_is_the_usual_error():
-    x = np.random.default_rng(0).normal(size=(20, 2))
-    assert jackknife_error((x.sum(0) - x) / 19) == pytest.approx(x.std(0, ddof=1) / 20**0.5)
