@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-import posbias as pb
-from posbias.comparison.distances import total_variation
+from posbias.comparison.distances import normalised_wasserstein, total_variation
 from posbias.rollout.clock import clock_error_bound, hop_distribution, poisson_distribution
-from posbias.rollout.structured import StructuredKernels
+from posbias.rollout.influence import influence_profile
+from posbias.rollout.structured import StructuredKernels, structured_kernels
 from studies.checks import Check
 from studies.clock.hops import hop_rows, mix_hops, partly_exact_hops
 
@@ -41,7 +41,7 @@ class Schedules:
     @cached_property
     def rollout(self) -> dict[str, np.ndarray]:
         """Return by model its profile as built."""
-        return {name: pb.influence_profile(*layers, N) for name, layers in self.built.items()}
+        return {name: influence_profile(*layers, N) for name, layers in self.built.items()}
 
     @cached_property
     def totals(self) -> dict[str, float]:
@@ -58,7 +58,7 @@ class Schedules:
                 clock = mix_hops(self.rows[name], weights)
                 row = {"model": name, "exact": exact, "bound": bound}
                 row["TV"] = total_variation(self.rollout[name], clock)
-                row["W1"] = pb.normalised_wasserstein(self.rollout[name], clock)
+                row["W1"] = normalised_wasserstein(self.rollout[name], clock)
                 found.append(row)
         return pd.DataFrame(found)
 
@@ -68,7 +68,7 @@ class Schedules:
         found = {}
         for name, (kernels, lambdas) in self.files.items():
             clock = mix_hops(hop_rows(kernels, HOPS, N), partly_exact_hops(lambdas, 0)[0])
-            found[name] = total_variation(pb.influence_profile(kernels, lambdas, N), clock)
+            found[name] = total_variation(influence_profile(kernels, lambdas, N), clock)
         return found
 
 
@@ -165,8 +165,8 @@ def order_free(models: Schedules, run: int, steeper: float = 0.0) -> bool:
         if steeper:
             slopes = np.tile(K.slopes[0], (K.T, 1))
             slopes[rng.integers(K.T)] *= 1 + steeper
-            K = pb.structured_kernels(K.T, slope=slopes)
-        p, moved = (pb.influence_profile(K, x, N) for x in (lam, rng.permutation(lam)))
+            K = structured_kernels(K.T, slope=slopes)
+        p, moved = (influence_profile(K, x, N) for x in (lam, rng.permutation(lam)))
         if np.abs(p - moved).max() > 1e-12:
             return False
     return True
@@ -177,8 +177,8 @@ def reversed_moves(models: Schedules) -> list[float]:
     found = []
     for kernels, lambdas in models.content.values():
         turned = dataclasses.replace(kernels, diagonal=kernels.diagonal[::-1])
-        p, moved = pb.influence_profile(kernels, lambdas, N), pb.influence_profile(turned, lambdas[::-1], N)
-        found.append(pb.normalised_wasserstein(p, moved))
+        p, moved = influence_profile(kernels, lambdas, N), influence_profile(turned, lambdas[::-1], N)
+        found.append(normalised_wasserstein(p, moved))
     return found
 
 

@@ -8,8 +8,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 
-import posbias as pb
 from posbias.rollout.clock import poisson_distribution
+from posbias.rollout.influence import influence_profile
 from studies.clock.clock_checks import Schedules
 from studies.clock.hops import mix_hops, partly_exact_hops
 from studies.clock.trough import critical_mixing, limit_density
@@ -46,7 +46,7 @@ def draw_long(models: Schedules) -> Figure:
     fig, axes = plt.subplots(1, 2, figsize=(6.4, 3.2))
     left, right = axes
     for n, style in zip(LENGTHS, ("-", "--", "-."), strict=True):
-        p = pb.influence_profile(*models.built["bloom"], n)
+        p = influence_profile(*models.built["bloom"], n)
         (line,) = left.plot(np.arange(n) / (n - 1), n * p, linestyle=style)
         right.loglog(np.arange(1, n), p[-2::-1], linestyle=style)
         factor, side = (2.5, "bottom") if n == LENGTHS[0] else (0.5, "top")

@@ -17,12 +17,13 @@ from scipy.special import gammaincc
 from posbias.errors import Numbers
 from posbias.rollout.clock import clock_error_bound, hop_distribution, poisson_distribution
 from posbias.rollout.influence import influence_history
-from posbias.rollout.structured import StructuredKernels, structured_kernels
+from posbias.rollout.structured import StructuredKernels
 
 
 def hop_rows(kernels: StructuredKernels, hops: int, n: int) -> Float[np.ndarray, "rows n"]:
     """Return the last rows of A^0, A^1, …, A^hops for a kernel A that all layers share.
 
+    >>> from posbias.rollout.structured import structured_kernels
     >>> hop_rows(structured_kernels(1), 1, 2)
     array([[0. , 1. ],
            [0.5, 0.5]])
@@ -53,24 +54,6 @@ def partly_exact_hops(lambda_: Numbers, exact: int) -> tuple[Float[np.ndarray, "
     others = falling[exact:]
     weights = np.convolve(hop_distribution(falling[:exact]), poisson_distribution(others.sum()))
     return weights, clock_error_bound(others)
-
-
-def mean_kernel(kernels: StructuredKernels, lambda_: Numbers) -> StructuredKernels:
-    """Return the one kernel Σ_t λ_t A_t / Σ_t λ_t: a layer whose heads are the heads of all layers.
-
-    >>> two = structured_kernels(2, slope=[[0.1], [0.3]])
-    >>> mean_kernel(two, [0.25, 0.75]).weights.tolist()
-    [[0.25, 0.75]]
-    """
-    parts = (kernels.slopes, kernels.diagonal, kernels.weights)
-    slopes, diagonal, weights = (np.broadcast_to(x, (kernels.T, kernels.H)) for x in parts)
-    return structured_kernels(
-        1,
-        slope=slopes.ravel(),
-        diagonal=diagonal.ravel(),
-        weights=(np.asarray(lambda_)[:, None] * weights).ravel(),
-        mask=kernels.mask,
-    )
 
 
 def limit_distribution(x: Float[np.ndarray, "m"], weights: Float[np.ndarray, "hops"]) -> Float[np.ndarray, "m"]:

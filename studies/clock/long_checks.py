@@ -12,10 +12,12 @@ import pandas as pd
 from scipy.integrate import quad
 from scipy.special import ive
 
-import posbias as pb
 from posbias.rollout import masks
 from posbias.rollout.clock import hop_distribution, poisson_distribution
-from posbias.rollout.structured import StructuredKernels
+from posbias.rollout.influence import influence_profile, rollout_matrix
+from posbias.rollout.logits import alibi_slopes
+from posbias.rollout.profiles import mean_position
+from posbias.rollout.structured import StructuredKernels, structured_kernels
 from studies.checks import Check
 from studies.clock.clock_checks import SEEDS, N, Schedules
 from studies.clock.hops import hop_rows, limit_distribution, mix_hops, wasserstein_to_limit
@@ -57,8 +59,8 @@ def mean_is_product(run: int, slope: float = 0.0) -> bool:
     """Say whether the mean position of random layers is ∏ (1 - λ_t / 2)."""
     rng = np.random.default_rng(run)
     lambdas, size = rng.uniform(size=rng.integers(1, 13)), int(rng.choice([2, 7, N]))
-    kernels = pb.structured_kernels(lambdas.size, slope=slope or None)
-    mean = pb.mean_position(pb.influence_profile(kernels, lambdas, size))
+    kernels = structured_kernels(lambdas.size, slope=slope or None)
+    mean = mean_position(influence_profile(kernels, lambdas, size))
     return bool(abs(mean - np.prod(1 - lambdas / 2)) < 1e-12)
 
 
@@ -66,7 +68,7 @@ def distance_met(total: float, by_formula: float, slope: float = 0.0) -> bool:
     """Say whether W₁ to the limit is (1 - exp(-τ/2)) / n at every length."""
     hops = poisson_distribution(total)
     for size in COUNTS:
-        kernels = pb.structured_kernels(1, slope=slope / size or None)
+        kernels = structured_kernels(1, slope=slope / size or None)
         p = mix_hops(hop_rows(kernels, hops.size, int(size)), hops)
         promised = -np.expm1(-by_formula / 2) / size
         if abs(p @ np.arange(1, size + 1) / size - np.exp(-by_formula / 2)) > 1 / size:
@@ -92,7 +94,7 @@ def bessel_check() -> Check:
     """Return the check of the closed form of uniform attention."""
     poisson, distances = poisson_distribution(TAU), []
     for size in COUNTS:
-        e = hop_rows(pb.structured_kernels(1), poisson.size, int(size))
+        e = hop_rows(structured_kernels(1), poisson.size, int(size))
         distances.append(wasserstein_to_limit(mix_hops(e, poisson), poisson))
     rate = np.polyfit(np.log(COUNTS), np.log(distances), 1)[0]
     wrong: dict[str, dict[str, Any]] = {
@@ -115,7 +117,7 @@ def bessel_check() -> Check:
 
 def horizons() -> pd.DataFrame:
     """Return by number of layers the distance, in windows, within which 99% of influence lies: exact, and the clock."""
-    window = pb.structured_kernels(1, mask=masks.sliding_window(WIDTH))
+    window = structured_kernels(1, mask=masks.sliding_window(WIDTH))
     back = hop_rows(window, 120, 52 * WIDTH)[:, ::-1]  # by distance from the last token
     laws: dict[str, Callable[[int], np.ndarray]] = {
         "exact": lambda L: hop_distribution(np.full(L, HOP)),
@@ -133,8 +135,8 @@ def window_met(run: int, wider: int = 0, more: float = 1.0) -> bool:
     for _ in range(25):
         T, W = int(rng.integers(1, 9)), int(rng.integers(1, 9))
         lambdas = rng.choice([0, 1, rng.uniform(), rng.uniform()], T)
-        kernels = pb.structured_kernels(T, mask=masks.sliding_window(W))
-        p = pb.influence_profile(kernels, lambdas, T * (W - 1) + 1)[::-1]
+        kernels = structured_kernels(T, mask=masks.sliding_window(W))
+        p = influence_profile(kernels, lambdas, T * (W - 1) + 1)[::-1]
         steps = np.ones(1)
         for x in more * lambdas:
             one = np.full(W, x / W)
@@ -195,7 +197,7 @@ def random_kernels(rng: np.random.Generator) -> tuple[StructuredKernels, int]:
     if slope is not None:
         given["slope"] = slope * rng.uniform(0.999999, 1.000001, (T, H))
     given["diagonal"] = rng.choice(CONTENT, (T, H))
-    return pb.structured_kernels(int(T), **given), int(size)
+    return structured_kernels(int(T), **given), int(size)
 
 
 def is_dense(run: int, change: Change = lambda kernels: kernels) -> bool:
@@ -204,8 +206,8 @@ def is_dense(run: int, change: Change = lambda kernels: kernels) -> bool:
     for _ in range(RANDOM // len(SEEDS)):
         kernels, size = random_kernels(rng)
         lambdas, row = rng.uniform(size=kernels.T), int(rng.integers(size))
-        P = pb.rollout_matrix(change(kernels), lambdas, size)
-        p = pb.influence_profile(kernels, lambdas, size, row=row)
+        P = rollout_matrix(change(kernels), lambdas, size)
+        p = influence_profile(kernels, lambdas, size, row=row)
         if np.abs(p - P[row]).max() > 1e-12:
             return False
     return True
@@ -227,9 +229,9 @@ CHANGES: dict[str, Change] = {
 
 def peak_memory(size: int = 2**15) -> int:
     """Return the most bytes that a profile of two layers of eight heads takes."""
-    heads = pb.structured_kernels(2, slope=pb.alibi_slopes(8))
+    heads = structured_kernels(2, slope=alibi_slopes(8))
     tracemalloc.start()
-    pb.influence_profile(heads, [0.5, 0.5], size)
+    influence_profile(heads, [0.5, 0.5], size)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return peak
@@ -275,7 +277,7 @@ def long_numbers(models: Schedules, seen: pd.DataFrame) -> dict[str, Any]:
     hop = (kernels.weights[0] / np.expm1(kernels.slopes[0])).sum()
     tenths = {}
     for size in (N, 4096):
-        p = pb.influence_profile(kernels, lambdas, size)
+        p = influence_profile(kernels, lambdas, size)
         tenths[size] = p[: size // 10].sum(), p[-(size // 10) :].sum()
     exponents, _ = cost_exponents()
     return {

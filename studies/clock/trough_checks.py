@@ -9,10 +9,11 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import gammaln
 
-import posbias as pb
 from posbias.errors import Numbers
 from posbias.rollout.clock import hop_distribution, poisson_distribution
-from posbias.rollout.profiles import TOLERANCE
+from posbias.rollout.influence import influence_profile
+from posbias.rollout.profiles import TOLERANCE, u_shape
+from posbias.rollout.structured import structured_kernels
 from studies.checks import Check
 from studies.clock.hops import hop_rows
 from studies.clock.trough import critical_mixing, falling_ratio, limit_density, rising_ratio
@@ -38,7 +39,7 @@ def never(seed: int, layers: int = 2, **wrong: float) -> bool:
         n, T, causal = (int(rng.integers(*ends)) for ends in ((2, 21), (1, 6), (0, 2)))
         A = np.stack([falling_rows(rng, n, causal, **wrong) for _ in range(T)])
         lambdas = rng.choice([0, 1, rng.uniform(0.05, 0.95)], T)
-        p = pb.influence_profile(A, lambdas)
+        p = influence_profile(A, lambdas)
         strict = causal and (lambdas > 0).sum() >= layers
         if not (np.diff(p[:-1]) < (-1e-15 if strict else 1e-15)).all():
             return False
@@ -78,8 +79,8 @@ def end_met(seed: int, slope: Callable[..., float] = end_slope) -> bool:
         c, w = rng.uniform(0.1, 6, (T, H)), rng.dirichlet(np.ones(H))
         lambdas, steep = rng.uniform(0.1, 0.6, T), []
         for size in (N // 2, N):
-            kernels = pb.structured_kernels(int(T), slope=c / size, weights=w)
-            p = pb.influence_profile(kernels, lambdas, size)
+            kernels = structured_kernels(int(T), slope=c / size, weights=w)
+            p = influence_profile(kernels, lambdas, size)
             steep.append(size**2 * (p[-2] - p[-3]))
         limit = 2 * steep[1] - steep[0]  # without the term in 1/n
         if abs(limit - slope(c, w, lambdas)) > 0.005:
@@ -90,8 +91,8 @@ def end_met(seed: int, slope: Callable[..., float] = end_slope) -> bool:
 def scaled(r: np.ndarray, c: np.ndarray, w: np.ndarray, ratio: float) -> Float[np.ndarray, "n"]:
     """Return the profile of odds in proportion to r for which ω₂/ω₁ is the ratio."""
     r = r * ratio * r.sum() / ((r.sum() ** 2 - (r**2).sum()) / 2)
-    kernels = pb.structured_kernels(len(r), slope=c / N, weights=w)
-    return pb.influence_profile(kernels, r / (1 + r), N)
+    kernels = structured_kernels(len(r), slope=c / N, weights=w)
+    return influence_profile(kernels, r / (1 + r), N)
 
 
 def decided(seed: int, rises: Callable[..., float] = rising_ratio, falls: Callable[..., float] = falling_ratio) -> bool:
@@ -149,9 +150,9 @@ def turns(seed: int, threshold: Callable[..., float] = critical_mixing) -> bool:
         for tolerance in (0.0, TOLERANCE):
             total = threshold(c, tolerance)
             below, above = (clock(c, total * factor) for factor in (0.95, 1.05))
-            if pb.u_shape(above, tolerance=tolerance).present:
+            if u_shape(above, tolerance=tolerance).present:
                 return False
-            if not pb.u_shape(below, tolerance=tolerance).present:
+            if not u_shape(below, tolerance=tolerance).present:
                 return False
     return True
 
@@ -164,8 +165,8 @@ def density_met(seed: int, density: Callable[..., np.ndarray] = limit_density, c
         omega = hop_distribution(lambdas)
         omega = poisson_distribution(lambdas.sum()) if clocked else omega
         for size in (N // 2, N):
-            kernels = pb.structured_kernels(lambdas.size, slope=c / size)
-            p = pb.influence_profile(kernels, lambdas, size)[size // 10 : -1]
+            kernels = structured_kernels(lambdas.size, slope=c / size)
+            p = influence_profile(kernels, lambdas, size)[size // 10 : -1]
             x = np.arange(size // 10 + 1, size) / size
             off.append(np.abs(size * p / density(x, c, omega) - 1).max())
         if off[1] > 0.03 or abs(off[0] / off[1] - 2) > 0.2:
@@ -206,7 +207,7 @@ def roots(c: Numbers, weights: Numbers, terms: int = 60) -> Float[np.ndarray, "m
     """Return τ(x) on a grid of n - 1 places, by bisection."""
     c, w = np.maximum(c, 1e-9), np.asarray(weights) / np.sum(weights)
     size, k = N - 0.5, np.arange(2, terms + 1)[:, None]
-    kernels = pb.structured_kernels(1, slope=c / size, weights=w, diagonal=np.log(0.5))
+    kernels = structured_kernels(1, slope=c / size, weights=w, diagonal=np.log(0.5))
     f = size * hop_rows(kernels, terms, N)[2:, :-1]
     back = (N - np.arange(1, N)) / size
     gap = -np.expm1(-np.outer(back, c)) @ (w * c / -np.expm1(-c))

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-import posbias as pb
 from posbias.errors import Numbers
 from posbias.rollout.clock import poisson_distribution
+from posbias.rollout.profiles import u_shape
+from posbias.rollout.structured import structured_kernels
 from studies.clock.hops import hop_rows, mix_hops
 
 N, RUNS, CASES = 1024, 20, 4
@@ -23,14 +24,14 @@ Run = Callable[..., bool]
 def clock(c: Numbers, tau: float, n: int = N, weights: Numbers | None = None) -> Float[np.ndarray, "n"]:
     """Return the clock's profile for heads with slopes c/n; c = 0 is a uniform head."""
     slope = np.maximum(np.atleast_1d(np.asarray(c, dtype=float)), 1e-9) / n
-    kernels = pb.structured_kernels(1, slope=slope, weights=weights)
+    kernels = structured_kernels(1, slope=slope, weights=weights)
     hops = poisson_distribution(tau)
     return mix_hops(hop_rows(kernels, min(hops.size, 60), n), hops)
 
 
 def is_u(p: Float[np.ndarray, "n"]) -> bool:
     """Say whether a profile is a U without any margin, its last position left out."""
-    return bool(pb.u_shape(p, tolerance=0.0).present)
+    return bool(u_shape(p, tolerance=0.0).present)
 
 
 def every(run: Run, seeds: Iterable[Any] = SEEDS) -> bool:

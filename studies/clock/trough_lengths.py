@@ -9,8 +9,10 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import brentq
 
-import posbias as pb
 from posbias.rollout.clock import poisson_distribution
+from posbias.rollout.influence import influence_profile
+from posbias.rollout.profiles import u_shape
+from posbias.rollout.structured import structured_kernels
 from studies.checks import Check
 from studies.clock.trough import critical_mixing, limit_trough
 from studies.clock.trough_checks import heads_check, one_slope_check, several_slopes_check, uniform_check
@@ -52,8 +54,8 @@ def only_removes(seed: int, raised: str = "mixing", scale: float = 1.0) -> bool:
         for factor in np.geomspace(1e-4, 20, 21):
             r = np.append(factor if raised == "mixing" else 0.1, others)
             slope = c / N * (factor if raised == "slopes" else 1.0)
-            kernels = pb.structured_kernels(3, slope=slope, weights=w)
-            u = is_u(pb.influence_profile(kernels, r / (1 + r), N))
+            kernels = structured_kernels(3, slope=slope, weights=w)
+            u = is_u(influence_profile(kernels, r / (1 + r), N))
             ratio = (r.sum() ** 2 - (r**2).sum()) / 2 / r.sum() / floor
             if (ratio < 0.9 and u) or (ratio > 1.25 and u and not all(found)):
                 return False
@@ -100,8 +102,8 @@ def layers_length(
 ) -> tuple[float, Callable[[int], np.ndarray]]:
     """Draw layers of one slope; return the length at which they lose their U, and their profiles."""
     m, T, mix = rng.uniform(0.03, 0.06), int(rng.integers(4, 7)), rng.uniform(0.5, 0.8)
-    rollout = pb.structured_kernels(T, slope=m)
-    return (T - fewer) / m**power, lambda k: pb.influence_profile(rollout, [mix] * T, k)
+    rollout = structured_kernels(T, slope=m)
+    return (T - fewer) / m**power, lambda k: influence_profile(rollout, [mix] * T, k)
 
 
 def leaves(seed: int, law: Law, share: float = 1.0, **wrong: float) -> bool:
@@ -146,7 +148,7 @@ def ends(total: float, low: float = 0.0, share: float = 1) -> pd.DataFrame:
     rows = {}
     for size in (256, 1024, 4096, 16384):
         p = clock(np.array([low, 0.1]) * size, total, size, (share, 1))
-        shape = pb.u_shape(p)
+        shape = u_shape(p)
         rows[size] = {"U": shape.present, "first × n": size * shape.start}
     return pd.DataFrame(rows).T.rename_axis("n")
 

@@ -9,8 +9,8 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import gammaln, logsumexp, zeta
 
-import posbias as pb
 from posbias.rollout.clock import hop_distribution, poisson_distribution
+from posbias.rollout.structured import structured_kernels
 from posbias.rollout.untrained import aligned_profile, untrained_profile
 from studies.checks import Check
 from studies.untrained import limits
@@ -40,7 +40,7 @@ def density_met(rng: np.random.Generator, squares: Law = limits.square_density) 
     odds = gains**2
     omega, off = hop_distribution(odds / (1 + odds)), []
     for size in (256, 1024):
-        kernels = pb.structured_kernels(gains.size, slope=ell / size or None)
+        kernels = structured_kernels(gains.size, slope=ell / size or None)
         p, x = untrained_profile(kernels, gains, size), np.arange(1, size + 1) / size
         limit = squares(x, omega, ell) / np.sqrt(omega[0])
         off.append(np.abs(size * p / p[-1] / limit - 1)[size // 10 : -1].max())
@@ -75,7 +75,7 @@ def as_sizes(x: np.ndarray, omega: np.ndarray, ell: float) -> np.ndarray:
 
 def off_first(law: Law, power: float, layers: int = 3000, size: int = 6) -> float:
     """Return the share of all tokens but the first with c_t = t^(-power), uniform attention."""
-    A = pb.structured_kernels(1).dense(0, size)
+    A = structured_kernels(1).dense(0, size)
     return float(1 - law(A, np.arange(1.0, layers + 1) ** -power)[0])
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-import posbias as pb
 from posbias.rollout.clock import hop_distribution
+from posbias.rollout.profiles import u_shape
+from posbias.rollout.structured import structured_kernels
 from posbias.rollout.untrained import aligned_profile, untrained_profile
 from studies.checks import Check
 from studies.untrained import limits
@@ -28,8 +29,8 @@ def has_trough(
         ell[:, 0] *= first
         gains[:, 1] *= heard
         gains[layers:] = 0
-        p = law(pb.structured_kernels(4, slope=ell / size), gains, size)
-        if not pb.u_shape(p, tolerance=0.0).present:
+        p = law(structured_kernels(4, slope=ell / size), gains, size)
+        if not u_shape(p, tolerance=0.0).present:
             return False
     return True
 
@@ -75,10 +76,10 @@ def none_inside(run: int, ell: float = 0.0, count_last: bool = False, size: int 
     """Say whether random layers make no U; the last token left out unless it is counted."""
     rng = np.random.default_rng(run)
     T = int(rng.integers(2, 13))
-    kernels = pb.structured_kernels(T, slope=ell / size or None)
+    kernels = structured_kernels(T, slope=ell / size or None)
     p = untrained_profile(kernels, rng.uniform(0.05, 0.3, T), size)
     p = np.append(p, 0.0) if count_last else p
-    return not pb.u_shape(p, tolerance=0.0).present
+    return not u_shape(p, tolerance=0.0).present
 
 
 def u_checks() -> list[Check]:
@@ -132,7 +133,7 @@ def tail_met(run: int, less: int = 0, share: float = 1.0) -> bool:
         ratio = density(far, c, r) / density(far, c, r, depth - less)
         if abs(ratio[1] - 1) > 0.2 or abs(ratio[0] / ratio[1] - 1) > 0.03:
             return False
-    kernels, size = pb.structured_kernels(depth), 4096
+    kernels, size = structured_kernels(depth), 4096
     omega = hop_distribution(c**2 / (1 + c**2))
     lasts: dict[Law, float] = {aligned_profile: float(1 / np.prod(1 + c)), untrained_profile: limits.last_share(omega)}
     for law, last in lasts.items():
