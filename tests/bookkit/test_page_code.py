@@ -16,7 +16,6 @@ NOTEBOOKS = {path.stem: path for path in sorted((ROOT / "notebooks").glob("*.ipy
 HIDDEN, MEDIAN = 150, 80
 """Lines behind a click: the most on a page, and on half of all pages."""
 NOT_YET = {
-    "design",
     "remedies",
     "rollout",
     "source",
