@@ -17,7 +17,6 @@ HIDDEN, MEDIAN = 150, 80
 """Lines behind a click: the most on a page, and on half of all pages."""
 NOT_YET = {
     "remedies",
-    "rollout",
     "source",
 }
 """Pages that hide more, or whose code does not run by itself; a page that is rebuilt goes from here."""
