@@ -1,4 +1,4 @@
-"""The residual mixing's checks and the example of the page ``rollout``, on numbers made up so that the answer is known."""
+"""The residual mixing's checks and the example of the page ``rollout``, on numbers whose answer is known."""
 
 import numpy as np
 
