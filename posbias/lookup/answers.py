@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 MOST, UNTIL = 100, "\n"
 """Tokens of an answer at most, as published, and the letter before which it ends: its first line counts."""
+FACT_MOST, FACT_END = 12, ".\n,<"
+"""Tokens of an answer that states one fact, at most, and the letters before which it ends."""
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
@@ -39,7 +41,11 @@ def first_line(text: str) -> str:
 
 
 def find_holder(line: str, documents: Sequence[str]) -> int:
-    """Return the number of the document that alone has a line in it, -1 where none or several do."""
-    said = normalise(line)
-    having = [k for k, text in enumerate(documents) if said and said in normalise(text)]
+    """Return the number of the document that alone has an answer's words in it, -1 where none or several do.
+
+    >>> find_holder("It is 3", ["It is 4.", "It is 3!"]), find_holder("48", ["Code 482."]), find_holder("", ["It"])
+    (1, -1, -1)
+    """
+    said = f" {normalise(line)} "
+    having = [k for k, text in enumerate(documents) if said.strip() and said in f" {normalise(text)} "]
     return having[0] if len(having) == 1 else -1

@@ -16,12 +16,10 @@ from jaxtyping import Float, Int
 
 from posbias import errors
 from posbias.engines import Engine
+from posbias.lookup.answers import FACT_END, FACT_MOST, find_holder
 from posbias.lookup.reading import Reading, fit_reading
 from posbias.prompts import Ask, Prompt
 
-MOST, END = 12, ".\n,<"
-"""Tokens of a model's own answer at most, if it is not known how many the documents' answers have;
-and the letters before which it ends."""
 UNKNOWN = -1
 """Stands for a document where none states an answer, or several do."""
 ABOUT = {"long_name": f"place of the document that the answer is from, {UNKNOWN} for none or several"}
@@ -37,8 +35,8 @@ def find_sources(
     source = np.tile(np.arange(correct.shape[1]), (len(asks), 1))
     wrong = np.argwhere(correct == 0)
     longest = max(len(prompt.answer_ids) for each in prompts for prompt in each)
-    most = longest if all(map(own_answers, asks)) else MOST
-    given = engine.generate([prompts[k][place] for k, place in wrong], most, END)
+    most = longest if all(map(own_answers, asks)) else FACT_MOST
+    given = engine.generate([prompts[k][place] for k, place in wrong], most, FACT_END)
     for (k, place), answer in zip(wrong, given, strict=True):
         source[k, place] = stated_by(answer.text, asks[k], place)
     return source
@@ -52,10 +50,9 @@ def stated_by(given: str, asks: Sequence[Ask], place: int) -> int:
     (1, -1, -1)
     """
     text, answers = given.strip(), own_answers(asks)
-    if answers:
-        holding = [k for k, answer in enumerate(answers) if has_words(text, answer, r"\A")]
-    else:
-        holding = [k for k, each in enumerate(asks[place].documents) if has_words(each, text)]
+    if not answers:
+        return find_holder(text, asks[place].documents)
+    holding = [k for k, answer in enumerate(answers) if begins_with(text, answer)]
     return holding[0] if len(holding) == 1 else UNKNOWN
 
 
@@ -65,14 +62,13 @@ def own_answers(asks: Sequence[Ask]) -> list[str]:
     return answers if len({*answers}) == len(asks) else []
 
 
-def has_words(text: str, words: str, before: str = r"(?<!\w)") -> bool:
-    """Tell whether a text has these words, whatever the case of letters; no part of a word counts.
+def begins_with(text: str, words: str) -> bool:
+    """Tell whether a text begins with these words, whatever the case of letters; no part of a word counts.
 
-    >>> has_words("Code 4821.", "4821"), has_words("Code 4821.", "482"), has_words("x", "")
-    (True, False, False)
+    >>> begins_with("4821.", "4821"), begins_with("4821.", "482")
+    (True, False)
     """
-    pattern = rf"{before}{re.escape(words)}(?!\w)"
-    return bool(words) and re.search(pattern, text, re.IGNORECASE) is not None
+    return re.match(rf"{re.escape(words)}(?!\w)", text, re.IGNORECASE) is not None
 
 
 def read_law(results: xr.Dataset) -> Reading:

@@ -1,4 +1,4 @@
-"""Figures of right answers by place."""
+"""Figures of right answers by place, and of how often each way names the source of an answer."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from posbias.lookup.scores import mean_with_interval
 from studies.documents.evidence import Evidence, Right
+from studies.documents.sources import LAST, PLAIN, Sources
 
 BLACK, BLUE, GREY = "#000000", "#0072B2", "#7f7f7f"
 
@@ -45,4 +46,18 @@ def draw_answers(seen: Evidence) -> Figure:
         right.set(title="real questions")
     for ax in axes[0]:
         ax.set(xlabel="place of the right document", xticks=range(1, 9), ylim=(-0.03, 1.05))
+    return fig
+
+
+def draw_sources(seen: Sources) -> Figure:
+    """Draw how many sources each way names, with intervals."""
+    counted = seen.counted
+    drawn = counted.drop(index=[*[*seen.tools][1:], LAST]).rename(index=PLAIN).sort_values("all")
+    whole, rows = counted.loc["deletion", "all"], np.arange(len(drawn))
+    fig, ax = plt.subplots(figsize=(6.4, 2.8))
+    ax.hlines(rows, drawn["low"], drawn["high"], color=BLUE, linewidth=3, alpha=0.35)
+    ax.plot(drawn["all"], rows, "o", color=BLUE, markersize=5)
+    ax.axvline(counted.loc[LAST, "all"], color=GREY, linestyle="--")
+    ax.set_yticks(rows, drawn.index)
+    ax.set(xlabel=f"sources named, of {whole}", xlim=(0, 1.03 * whole))
     return fig

@@ -18,6 +18,7 @@ from posbias import errors
 from posbias.engines.local import Reader
 from posbias.explain.prompt import by_segment
 from posbias.files import data_folder
+from posbias.lookup.answers import FACT_END, FACT_MOST
 from posbias.lookup.contexts import make_contexts
 from posbias.lookup.run import look_up
 from posbias.lookup.tasks import Task
@@ -30,8 +31,6 @@ from posbias.prompts import LAYOUT, Ask, Prompt, write_prompt, write_prompts
 from posbias.settings import Settings
 from studies.making import go_on
 
-MOST, END = 12, {*".\n,<"}
-"""Tokens of an answer that a model gives, and the characters before which it ends."""
 INPUT = ("influence", "gradient × input", "contributions", "attention")
 """What a gradient and a forward pass say of each document, as a share of the prompt."""
 OTHERS = ("integrated gradients", "integrated gradients, signed", "attention, inseq")
@@ -232,7 +231,11 @@ def open_model(session: Session) -> tuple[Instrument, Reader]:
 
 def give_answer(tokenizer: Any, reader: Reader, ids: Sequence[int]) -> tuple[str, list[int]]:
     """Return what a model answers, its likeliest token each time, up to a full stop; and the tokens of that."""
-    tokens = reader.greedy(ids, MOST, lambda some, k: bool(some) and not END.isdisjoint(tokenizer.decode([k])))
+
+    def ends(some: Sequence[int], k: int) -> bool:
+        return bool(some) and not {*FACT_END}.isdisjoint(tokenizer.decode([k]))
+
+    tokens = reader.greedy(ids, FACT_MOST, ends)
     return tokenizer.decode(tokens).strip(), tokens
 
 

@@ -18,8 +18,6 @@ from posbias.settings import Settings
 from studies.making import go_on
 from studies.reading.sets import Listing, Sets
 
-MOST, END = 12, {*".\n,<"}
-"""Tokens of an answer that a model gives, and the characters before which it ends; those of ``studies.documents``."""
 DIMS = ("set", "question", "document")
 
 
@@ -97,11 +95,11 @@ def give_answers(tokenizer: Any, model: Any, prompts: Sequence[Prompt]) -> list[
     mask = torch.cat([torch.ones(B, common), (torch.arange(width) < length[:, None]).float()], 1).long()
     place = common + torch.arange(width).expand(B, -1)
     last, said, done = length - 1, [[] for _ in ids], [False] * B  # type: ignore[var-annotated]
-    for _ in range(MOST):
+    for _ in range(FACT_MOST):
         out = model(input_ids=step, attention_mask=mask, position_ids=place, past_key_values=past, use_cache=True)
         token = out.logits[torch.arange(B), last].argmax(-1)
         for k, one in enumerate(token.tolist()):
-            done[k] |= bool(said[k]) and not END.isdisjoint(tokenizer.decode([one]))
+            done[k] |= bool(said[k]) and not {*FACT_END}.isdisjoint(tokenizer.decode([one]))
             if not done[k]:
                 said[k].append(one)
         if all(done):

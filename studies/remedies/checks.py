@@ -20,3 +20,154 @@ R-alarm at 40 sets
     rung for, the interval of the difference above 0; and at least half of the questions that nothing answers. Only if
     the first holds does a command print it.
 """
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from posbias.lookup.scores import FEWEST, flip_p_value, paired_difference
+from studies.checks import Check
+from studies.remedies import evidence as e
+from studies.remedies import tables
+from studies.remedies.evidence import Evidence
+from studies.remedies.tables import WORDS
+
+ROWS = {
+    "R-oracle": ("oracle",),
+    "R-alone": ("one-by-one-likely", "one-by-one-confident"),
+    "R-heads": ("heads-alone",),
+    "R-order": ("heads-first", "heads-ends", "heads-last", "reversed"),
+    "R-words": ("question-twice", "everything-twice", "numbered", "headed"),
+    "R-average": ("rotated-4", "rotated-8"),
+    "R-windows": ("parallel-windows",),
+    "R-inside": ("heads-sharper-1.5", "heads-sharper-2", "all-sharper", "sink-off"),
+}
+"""Rows of the ledger, and the conditions that each is about; what was not run has no verdict."""
+
+
+def helps(gain: Float[np.ndarray, "C"]) -> bool:
+    """Say whether gains by set are help, without a correction."""
+    return bool(paired_difference(gain).low > 0 and flip_p_value(gain) <= tables.LEVEL)
+
+
+def gain_checks(seen: Evidence, rng: np.random.Generator) -> list[Check]:
+    """Return the check of each remedy that was run."""
+    found = []
+    for row, parts in ROWS.items():
+        for part in parts:
+            if part in seen.table.index:
+                found.append(gain_check(seen, row, part, rng))
+    return found
+
+
+def gain_check(seen: Evidence, row: str, part: str, rng: np.random.Generator) -> Check:
+    """Return the check that a remedy helps."""
+    x, gain = seen.table.loc[part], tables.gain_of(seen.right, part)
+    passed = bool(x["verdict"] != "does harm")
+    if row == "R-oracle":
+        passed = bool(passed and x["right"] >= 0.9 and seen.right["closed-book"].mean() <= 0.05)
+    by_chance = [helps(gain * rng.choice([-1, 1], len(gain))) for _ in range(20)]
+    return Check(
+        row, part, f"{WORDS[part][0].upper()}{WORDS[part][1:]} helps.", passed,
+        f"{x['sets']:.0f} sets: right {x['right']:.2f}, gain {x['gain']:+.2f} ({x['low']:+.2f} to {x['high']:+.2f})",
+        "the interval of the gain is below 0 and p by Holm at most .05 (undecided if the remedy does not help either); "
+        "with the right document alone also if less than .9 are right",
+        {"signs of the sets' gains at random": by_chance}, "fewer answers are right",
+        {"undecided": bool(x["verdict"] == "undecided")},
+    )  # fmt: skip
+
+
+def points(hit: Bool[np.ndarray, "C P"], all_heads: Bool[np.ndarray, "C P"]) -> bool:
+    """Say whether a head points at the right document at every place, and the mean over all heads does not."""
+    enough = hit.mean() >= 0.9 and hit.mean(0).min() >= 0.75
+    return bool(enough and all_heads.mean() < 0.5)
+
+
+def pointing_check(seen: Evidence, rng: np.random.Generator) -> Check:
+    """Return the check that the best head points at the right document."""
+    heads = [x for name, x in seen.pointing.items() if name.startswith("head ")]
+    finger, every = max(heads, key=np.mean), seen.pointing["a mean over all heads"]
+    fewer = [points(finger & (rng.random(finger.shape) < 0.8), every) for _ in range(20)]
+    return Check(
+        "R-heads", "point", "The best head points at the right document.", points(finger, every),
+        f"{finger.mean():.3f} of {finger.size} questions, {finger.mean(0).min():.2f} at the worst place; a mean over "
+        f"all heads {every.mean():.2f}",
+        "it is right in less than .9, in less than .75 at a place, or a mean over all heads in half",
+        {"one in five taken": fewer}, "no head points so well", {},
+    )  # fmt: skip
+
+
+def is_alarm(rings: Bool[np.ndarray, "C Q"], wrong: Bool[np.ndarray, "C Q"]) -> bool:
+    """Say whether an alarm finds half of the errors, and rings for a tenth of the right answers at most."""
+    found = tables.judge_alarm(rings, wrong)
+    return bool(found.found >= 0.5 and found.false <= 0.1 and found.low > 0)
+
+
+def alarm_checks(seen: Evidence, rng: np.random.Generator) -> list[Check]:
+    """Return the checks of the alarm: on answers, and on questions that nothing answers."""
+    judged, none = seen.signals.judged, seen.nothing
+    rings, wrong, found = judged.rings, judged.wrong, judged.alarm
+    mixed = []
+    for _ in range(20):
+        mixed.append(is_alarm(rng.permutation(rings.ravel()).reshape(rings.shape), wrong))
+    return [
+        Check(
+            "R-alarm", "deletion", "Where heads and deletion differ, the answer is wrong.", is_alarm(rings, wrong),
+            f"{len(wrong)} sets: rings for {found.found:.2f} of wrong answers, {found.false:.2f} of right ones; the "
+            f"difference is {found.low:.2f} to {found.high:.2f}",
+            "it finds less than half of the errors, rings for more than .1 of the right answers, or the interval of "
+            "the difference reaches 0",
+            {"rings exchanged": mixed}, "it finds too few errors, or rings for too many right answers",
+            {"in_part": bool(found.low > 0), "undecided": len(wrong) < FEWEST},
+        ),
+        Check(
+            "R-alarm", "none", "It rings where no document answers.", bool(none.mean() >= 0.5),
+            f"rings for {none.mean():.2f} of {none.size} such questions",
+            "it rings for less than half of the questions that nothing answers",
+            {"rings of right answers": [bool(rings[~wrong].mean() >= 0.5)]},
+            "for questions without an answer it rings too rarely", {"undecided": none.size < 2 * FEWEST},
+        ),
+    ]  # fmt: skip
+
+
+def real_checks(seen: Evidence, rng: np.random.Generator) -> list[Check]:
+    """Return the checks of real questions, none where they were not asked."""
+    entry: Any = seen.real
+    if entry is None:
+        return []
+    points_at, gain = e.real_pointed(entry), e.real_gain(entry)
+    lead = points_at["heads"] - points_at["all_heads"]
+
+    def carries(heads: Float[np.ndarray, "Q"], lead: Float[np.ndarray, "Q"]) -> bool:
+        return bool(heads.mean() >= 0.75 and paired_difference(lead).low > 0)
+
+    each = (entry["alone"] - entry["as_is"]).values.astype(float).mean(1)
+    swapped = [carries(rng.permutation(points_at["heads"]), lead * rng.choice([-1, 1], len(lead))) for _ in range(20)]
+    losses = [bool(paired_difference(-np.abs(each) - 0.2 * rng.random(len(each))).high >= 0) for _ in range(20)]
+    ahead = paired_difference(lead)
+    return [
+        Check(
+            "R-real", "point", "Heads chosen on invented facts point at the right passage of real questions.",
+            carries(points_at["heads"], lead),
+            f"{len(lead)} questions: {points_at['heads'].mean():.2f}, a mean over all heads "
+            f"{points_at['all_heads'].mean():.2f}, ahead by {ahead.mean:+.2f} ({ahead.low:+.2f} to {ahead.high:+.2f})",
+            "they point at it in less than .75 of the prompts, or the interval of the lead reaches 0",
+            {"signs of the lead at random": swapped}, "they do not carry over", {},
+        ),
+        Check(
+            "R-real", "alone", "With real questions, the passage alone that they point at helps.", bool(gain.high >= 0),
+            f"{len(each)} questions: gain {gain.mean:+.2f} ({gain.low:+.2f} to {gain.high:+.2f})",
+            "the interval of the gain over questions is below 0 (undecided if it contains 0)",
+            {"gains made losses": losses}, "fewer answers are right", {"undecided": bool(gain.low <= 0 <= gain.high)},
+        ),
+    ]  # fmt: skip
+
+
+def remedy_checks(seen: Evidence) -> list[Check]:
+    """Return all checks of remedies."""
+    rng = np.random.default_rng(0)
+    found = [*gain_checks(seen, rng), pointing_check(seen, rng), *alarm_checks(seen, rng)]
+    return found + real_checks(seen, rng)

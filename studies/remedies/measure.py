@@ -16,6 +16,7 @@ from posbias.conditions.each.sharper import read_heads
 from posbias.engines.local import LocalEngine
 from posbias.files import data_folder
 from posbias.heads import attended, point
+from posbias.lookup.answers import FACT_END, FACT_MOST
 from posbias.lookup.contexts import Context, make_contexts
 from posbias.lookup.tasks import Task
 from posbias.prompts import Ask, Prompt, write_prompt
@@ -32,8 +33,6 @@ BEST = "17.3+17.4+18.6"
 """The three heads that point at the right document most often on the sets of ``CHOOSE``."""
 TEN = "17.3+17.4+18.6+14.3+18.8+18.7+8.0+23.2+17.5+20.3"
 """The ten that do."""
-MOST, END = 12, ".\n,<"
-"""Tokens of an answer of its own, and the letters before which it ends."""
 DIMS = ("set", "question", "document")
 MEANINGS = {
     "correct": "1 where each token of the answer is the likeliest, else 0",
@@ -239,7 +238,7 @@ def signals(engine: SetEngine, write: Write, asks: Sequence[Ask]) -> dict[str, n
     """Return by question the document that states the answer given, attention, and what deletion costs."""
     heads = read_heads(BEST)
     prompts = [write(ask) for ask in asks]
-    given = list(engine.generate(prompts, MOST, END))
+    given = list(engine.generate(prompts, FACT_MOST, FACT_END))
     attention = [point(attended(engine.reader, prompt), heads) for prompt in prompts]
     scored = [replace(prompt, answer_ids=one.ids) for prompt, one in zip(prompts, given, strict=True)]
     whole = [one.log_probability for one in engine.loglikelihood(scored)]

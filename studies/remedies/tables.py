@@ -48,8 +48,6 @@ WORDS = {
     "sink-off": "the first token's value off",
 }
 """Conditions as a page names them."""
-FALSE_ALARMS = 0.1
-"""Share of right answers that an alarm may ring for where its limit is set."""
 
 
 def right_of(kept: Mapping[str, xr.Dataset]) -> dict[str, Float[np.ndarray, "C P"]]:
@@ -121,14 +119,3 @@ def judge_alarm(rings: Bool[np.ndarray, "C Q"], wrong: Bool[np.ndarray, "C Q"]) 
     false = weights @ (rings & ~wrong).sum(1) / np.maximum(weights @ (~wrong).sum(1), 1)
     low, high = (float(x) for x in interval(found - false))
     return Alarm(float(rings[wrong].mean()), float(rings[~wrong].mean()), low, high)
-
-
-def set_limit(signal: Float[np.ndarray, "C Q"], wrong: Bool[np.ndarray, "C Q"], most: float = FALSE_ALARMS) -> float:
-    """Return the limit above which an alarm rings that finds most errors at no more false alarms.
-
-    >>> set_limit(np.array([[0.0, 1.0, 2.0]]), np.array([[False, True, True]]))
-    0.0
-    """
-    limits = np.unique(signal)
-    kept = [x for x in limits if (signal[~wrong] > x).mean() <= most]
-    return float(kept[0])

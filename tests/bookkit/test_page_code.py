@@ -15,10 +15,7 @@ from limits import cell_lines
 NOTEBOOKS = {path.stem: path for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
 HIDDEN, MEDIAN = 150, 80
 """Lines behind a click: the most on a page, and on half of all pages."""
-NOT_YET = {
-    "remedies",
-    "source",
-}
+NOT_YET: set[str] = set()
 """Pages that hide more, or whose code does not run by itself; a page that is rebuilt goes from here."""
 BY_ITSELF = {"one_page": "it shows two commands", "verdicts": "it lists what others found"}
 """Pages that show no code to copy."""

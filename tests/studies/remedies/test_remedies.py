@@ -9,7 +9,7 @@ from measuring import make
 from posbias.engines.local import LocalEngine
 from posbias.prompts import Ask, write_prompt
 from studies.remedies.engine import SetEngine
-from studies.remedies.tables import judge_alarm, pointed_right, remedy_table, set_limit
+from studies.remedies.tables import judge_alarm, pointed_right, remedy_table
 
 TEXTS = ("one is 1", "two is 22", "three is 3")
 
@@ -64,8 +64,6 @@ def test_an_alarm_is_judged_by_errors_found_and_false_alarms():
     rings = np.array([[1, 0, 0, 0]] * 10, dtype=bool)
     found = judge_alarm(rings, wrong)
     assert (found.found, found.false) == (0.5, 0.0) and found.low > 0
-    signal = np.array([[5.0, 3.0, 1.0, 4.0]] * 10)
-    assert set_limit(signal, wrong) == 4.0 and set_limit(signal, wrong, most=0.5) == 1.0
 
 
 def test_heads_point_at_what_is_asked_for():

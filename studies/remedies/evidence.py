@@ -1,0 +1,261 @@
+"""What was measured of remedies, in the numbers and tables that the page prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from jaxtyping import Bool, Float, Int
+
+from posbias.lookup.scores import Difference, paired_difference
+from studies.remedies import tables
+from studies.remedies.tables import AS_IS, FLOORS, WORDS, Alarm
+from studies.results import load
+
+
+@dataclass(frozen=True, eq=False)
+class Signals:
+    """Hold by set and question whether an answer is wrong, and the documents that heads, deletion and a search name."""
+
+    wrong: Bool[np.ndarray, "C Q"]
+    pointed: Int[np.ndarray, "C Q"]
+    costly: Int[np.ndarray, "C Q"]
+    stated: Int[np.ndarray, "C Q"]
+
+    @property
+    def judged(self) -> Signals:
+        """Those of the second half of the sets."""
+        half = len(self.wrong) // 2
+        return Signals(*(x[half:] for x in (self.wrong, self.pointed, self.costly, self.stated)))
+
+    @property
+    def rings(self) -> Bool[np.ndarray, "C Q"]:
+        """Whether heads and deletion name different documents."""
+        return np.asarray(self.pointed != self.costly)
+
+    @property
+    def alarm(self) -> Alarm:
+        """How often it rings for wrong answers, and for right ones."""
+        return tables.judge_alarm(self.rings, self.wrong)
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Hold the entries of ``results/remedies.nc``, and by part those of ``documents.nc`` that tell an alarm."""
+
+    kept: Mapping[str, xr.Dataset]
+    documents: Mapping[str, xr.Dataset]
+
+    @cached_property
+    def right(self) -> dict[str, Float[np.ndarray, "C P"]]:
+        """Right answers by set and place under each condition."""
+        return tables.right_of(self.kept)
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """What each condition gains and costs, the best first."""
+        return tables.remedy_table(self.kept)
+
+    @property
+    def tried(self) -> pd.DataFrame:
+        """The same of remedies alone."""
+        return self.table.drop([AS_IS, *FLOORS])
+
+    @cached_property
+    def attention(self) -> Float[np.ndarray, "C P T H D"]:
+        """Attention of each head to each document, on sets that chose none."""
+        return self.kept["smollm2.heads"]["judged_on"].values.astype(np.float32)
+
+    @cached_property
+    def best(self) -> list[tuple[int, int]]:
+        """The three heads that were chosen on other sets."""
+        pairs = [name.split(".") for name in self.kept["smollm2.heads"].attrs["best"].split("+")]
+        return [(int(layer), int(head)) for layer, head in pairs]
+
+    @cached_property
+    def pointing(self) -> dict[str, Bool[np.ndarray, "C P"]]:
+        """Whether a head, or several together, point at the right document."""
+        hits, asked = tables.pointed_right(self.attention), np.arange(8)
+        three = np.mean([self.attention[:, :, t, h] for t, h in self.best], axis=0)
+        found = {f"head {t}.{h}": hits[:, :, t, h] for t, h in self.best}
+        found["the three together"] = three.argmax(-1) == asked
+        found["a mean over all heads"] = self.attention.mean((2, 3)).argmax(-1) == asked
+        return found
+
+    @cached_property
+    def signals(self) -> Signals:
+        """What tells a wrong answer, of all sets that have it."""
+        one, used, heads = self.kept["smollm2.alarm"], self.documents["used"], self.documents["pointing"]
+        votes = [heads["question"].values[:, :, t, h].astype(int) for t, h in self.best]
+        pairs = [
+            (used["correct"].values == 0, one["correct"].values == 0),
+            (vote(*votes), one["attention"].values.argmax(-1)),
+            (used["removed"].values.argmin(-1), one["removed"].values.argmin(-1)),
+            (used["source"].values.astype(int), one["source"].values.astype(int)),
+        ]
+        return Signals(*(np.concatenate(pair) for pair in pairs))
+
+    @property
+    def nothing(self) -> Bool[np.ndarray, "N"]:
+        """Whether heads and deletion differ, of questions that no document answers."""
+        one = self.kept["smollm2.alarm"]
+        pointed, costly = one["none_attention"].values, one["none_removed"].values
+        return np.asarray(pointed.argmax(-1) != costly.argmin(-1)).ravel()
+
+    @property
+    def real(self) -> xr.Dataset | None:
+        """Answers to real questions with the passage alone that heads point at, if there are any."""
+        return self.kept.get("smollm2.questions")
+
+
+def vote(a: Int[np.ndarray, "..."], b: Int[np.ndarray, "..."], c: Int[np.ndarray, "..."]) -> Int[np.ndarray, "..."]:
+    """Return what two of three say, the first where all differ.
+
+    >>> vote(np.array([1, 1, 1]), np.array([1, 2, 2]), np.array([3, 2, 3])).tolist()
+    [1, 2, 1]
+    """
+    return np.where(b == c, b, a)
+
+
+def load_evidence() -> Evidence:
+    """Return what is kept."""
+    documents = {name.removeprefix("smollm2."): x for name, x in load("documents").items()}
+    return Evidence(load("remedies"), documents)
+
+
+def named(seen: Evidence, verdict: str) -> str:
+    """Return the remedies of a verdict in words, the best first."""
+    found = [WORDS[x] for x in seen.tried.index[seen.tried["verdict"] == verdict]]
+    return "; ".join(found) or "none"
+
+
+def gains_shown(seen: Evidence) -> pd.DataFrame:
+    """Return the table of remedies as the page prints it."""
+    shown = seen.table.rename(index=WORDS)
+    gains = shown[["gain", "low", "high"]].fillna(0)
+    shown["gain (95 %)"] = [
+        f"{gain:+.2f} ({low:+.2f} to {high:+.2f})" if gain or low else "–"
+        for gain, low, high in gains.itertuples(index=False)
+    ]
+    cost = zip(shown["requests"], shown["tokens"], strict=True)
+    shown["cost: requests, tokens"] = [f"{r:.0f}, {t:,.0f}" for r, t in cost]
+    shown.loc[[WORDS[x] for x in (AS_IS, *FLOORS)], "verdict"] = "–"
+    shown["worst place"] = shown["worst"].map("{:.2f}".format)
+    shown["sets"] = shown["sets"].map("{:.0f}".format)
+    return shown[["gain (95 %)", "worst place", "cost: requests, tokens", "sets", "verdict"]]
+
+
+def pointing_shown(seen: Evidence) -> pd.DataFrame:
+    """Return how often heads point at the right document."""
+    rows, right = {}, seen.right[AS_IS]
+    for name, x in seen.pointing.items():
+        rows[name] = {
+            "right document": x.mean(),
+            "worst place": x.mean(0).min(),
+            "where the answer is wrong": x[right[: len(x)] == 0].mean(),
+        }
+    return pd.DataFrame(rows).T.rename_axis("points at")
+
+
+def numbers(seen: Evidence) -> dict[str, Any]:
+    """Return all numbers of the page."""
+    right, table = seen.right, seen.table
+    counts = sorted({int(x) for x in seen.tried["sets"]})
+    tuned = load("tune")["every.seed-0.answers"]["correct"].values
+    found = {
+        "remedies_sets_said": " or ".join(map(str, counts)),
+        "remedies_plain": right[AS_IS].mean(),
+        "remedies_plain_worst": right[AS_IS].mean(0).min(),
+        "remedies_oracle": right["oracle"].mean(),
+        "remedies_heads": right["heads-alone"].mean(),
+        "remedies_last": right["heads-last"].mean(),
+        "remedies_likely": right["one-by-one-likely"].mean(),
+        "remedies_likely_requests": table.loc["one-by-one-likely", "requests"],
+        "remedies_likely_tokens": table.loc["one-by-one-likely", "tokens"],
+        "remedies_plain_tokens": table.loc[AS_IS, "tokens"],
+        "remedies_harm": named(seen, "does harm"),
+        "remedies_open": named(seen, "undecided"),
+        "remedies_help": named(seen, "helps"),
+        "remedies_absent": "; ".join(WORDS[x] for x in WORDS if x not in table.index) or "none",
+        "remedies_tuned": tuned.mean(),
+        "remedies_tuned_worst": tuned.mean(0).min(),
+    }
+    return found | pointing_numbers(seen) | alarm_numbers(seen) | real_said(seen)
+
+
+def pointing_numbers(seen: Evidence) -> dict[str, Any]:
+    """Return how often heads point at the right document."""
+    shown = pointing_shown(seen)
+    hits = tables.pointed_right(seen.attention)
+    return {
+        "remedies_three": shown.loc["the three together", "right document"],
+        "remedies_three_wrong": shown.loc["the three together", "where the answer is wrong"],
+        "remedies_all_heads": shown.loc["a mean over all heads", "right document"],
+        "remedies_many": int((hits.mean((0, 1)) >= 0.9).sum()),
+        "remedies_pointed_sets": len(hits),
+    }
+
+
+def alarm_numbers(seen: Evidence) -> dict[str, Any]:
+    """Return how often the alarm rings."""
+    every, judged, none = seen.signals, seen.signals.judged, seen.nothing
+    rings, wrong = judged.rings, judged.wrong
+    asked = np.arange(wrong.shape[1])
+    return {
+        "alarm_sets": len(every.wrong),
+        "alarm_judged": len(wrong),
+        "alarm_prompts": wrong.size,
+        "alarm_found": judged.alarm.found,
+        "alarm_false": judged.alarm.false,
+        "alarm_low": judged.alarm.low,
+        "alarm_wrong": int(wrong.sum()),
+        "alarm_wrong_rung": int((rings & wrong).sum()),
+        "alarm_right": int((~wrong).sum()),
+        "alarm_right_rung": int((rings & ~wrong).sum()),
+        "alarm_pointed": float((every.pointed == asked).mean()),
+        "alarm_stated": tables.judge_alarm(judged.pointed != judged.stated, wrong).found,
+        "alarm_stated_false": tables.judge_alarm(judged.pointed != judged.stated, wrong).false,
+        "alarm_none": int(none.sum()),
+        "alarm_none_of": none.size,
+    }
+
+
+def real_gain(entry: xr.Dataset) -> Difference:
+    """Return by how much the passage alone that heads point at is ahead of all passages, over questions."""
+    return paired_difference((entry["alone"] - entry["as_is"]).values.astype(float).mean(1))
+
+
+def real_pointed(entry: xr.Dataset) -> dict[str, Float[np.ndarray, "Q"]]:
+    """Return by question how often heads, a mean over all heads, and the search have the right passage first."""
+    places = entry["place"].values
+    found = {name: (entry[name].values == places).mean(1) for name in ("heads", "all_heads")}
+    return found | {"search": (entry["rank"].values == 0).astype(float)}
+
+
+def real_said(seen: Evidence) -> dict[str, str]:
+    """Return in a sentence and in a paragraph what holds of real questions."""
+    entry = seen.real
+    if entry is None:
+        answer = "Real questions, a search that errs and answers that need two documents we have not tested."
+        return {"remedies_real_answer": answer, "remedies_real_said": "This was not run yet."}
+    points, gain = real_pointed(entry), real_gain(entry)
+    named = {name: f"{x.mean():.0%}" for name, x in points.items()}
+    verdict = "helps" if gain.low > 0 else "does harm" if gain.high < 0 else "does not clearly help"
+    said = (
+        f"The three heads, chosen on invented facts, point at the right passage in {named['heads']} of the prompts, a "
+        f"mean over all heads in {named['all_heads']}, and the search has it first for {named['search']} of the "
+        f"{len(entry['question'])} questions. With all eight passages SmolLM2 answers "
+        f"{float(entry['as_is'].mean()):.0%} correctly, with the heads' passage alone "
+        f"{float(entry['alone'].mean()):.0%}, and with the right one alone {float(entry['oracle'].mean()):.0%}. So the "
+        f"heads' passage alone {verdict} there: {gain.mean:+.2f} ({gain.low:+.2f} to {gain.high:+.2f})."
+    )
+    answer = (
+        f"With real questions the heads' passage alone {verdict}: {float(entry['alone'].mean()):.0%} in place of "
+        f"{float(entry['as_is'].mean()):.0%}."
+    )
+    return {"remedies_real_answer": answer, "remedies_real_said": said}

@@ -1,0 +1,27 @@
+"""The figure of remedies: right answers by place as they are, and under the four best."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.figure import Figure
+
+from studies.remedies.evidence import Evidence
+from studies.remedies.tables import AS_IS, WORDS
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
+STYLES = ("-", "--", "-.", ":")
+
+
+def draw_remedies(seen: Evidence) -> Figure:
+    """Draw the share of right answers by the place of the right document."""
+    fig, ax = plt.subplots(figsize=(6.4, 3.4))
+    places = np.arange(1, 9)
+    ax.plot(places, seen.right[AS_IS].mean(0), "o-", color="black", label="as is")
+    for name, colour, style in zip(seen.tried.index, COLOURS, STYLES, strict=False):
+        y = seen.right[name].mean(0)
+        ax.plot(places, y, style, marker="o", ms=3.5, color=colour, label=WORDS[name])
+    ax.set(xlabel="place of the right document", ylabel="share of right answers")
+    ax.set(xticks=places, ylim=(-0.03, 1.05))
+    fig.legend(loc="outside lower center", ncols=2)
+    return fig
