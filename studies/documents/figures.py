@@ -40,9 +40,10 @@ def draw_answers(seen: Evidence) -> Figure:
     if real is not None:
         right, (closed, oracle) = axes[0, 1], seen.floors
         draw_places(right, real, BLACK, "eight passages", (3.2, 0.33))
-        for value, label in ((closed, "without passages"), (oracle, "the right passage alone")):
+        floors = ((closed, -0.06, "without passages"), (oracle, 0.015, "the right passage alone"))
+        for value, above, label in floors:
             right.axhline(value, color=GREY, linestyle="--")
-            right.text(2.2, value + 0.015, label, color=GREY)
+            right.text(3.2, value + above, label, color=GREY)
         right.set(title="real questions")
     for ax in axes[0]:
         ax.set(xlabel="place of the right document", xticks=range(1, 9), ylim=(-0.03, 1.05))

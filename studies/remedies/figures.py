@@ -20,7 +20,8 @@ def draw_remedies(seen: Evidence) -> Figure:
     ax.plot(places, seen.right[AS_IS].mean(0), "o-", color="black", label="as is")
     for name, colour, style in zip(seen.tried.index, COLOURS, STYLES, strict=False):
         y = seen.right[name].mean(0)
-        ax.plot(places, y, style, marker="o", ms=3.5, color=colour, label=WORDS[name])
+        wide = 4 if style == "-" else 1.5  # two curves lie on one another
+        ax.plot(places, y, style, marker="o", ms=3.5, lw=wide, color=colour, label=WORDS[name])
     ax.set(xlabel="place of the right document", ylabel="share of right answers")
     ax.set(xticks=places, ylim=(-0.03, 1.05))
     fig.legend(loc="outside lower center", ncols=2)
