@@ -45,13 +45,12 @@ def explain_served(
     values, prompts = [], without_each(parts, explained)
     with told(len(prompts), "prompts", "asking", shown=progress) as bar:
         for found in engine.loglikelihood(prompts):
-            values.append(found.log_probability)
             bar.update()
+            values.append(found.log_probability)
     if not np.isfinite(values).all():
         expected = "one that begins where a token does, as with a space in front"
         raise errors.invalid("answer", expected, repr(explained)[:60])
-    removed = np.array(values[1:]) - values[0] if values[1:] else np.nan
-    table = segment_table(parts, removed)
+    table = segment_table(parts, np.array(values[1:]) - values[0] if values[1:] else np.nan)
     said = f"the log-probability of the answer {explained!r}"
     is_own = None if own is None else own.startswith(explained.strip())
     return Explanation(engine.name, said, values[0], pd.DataFrame(), table, own, is_own)
@@ -112,5 +111,5 @@ def preview_explain_served(text: Any, answer: str | None) -> str:
     engine: Any = Rehearsal()
     table = explain_served(engine, text, answer=answer).segments
     rows = [f"{x.label}: about {x.tokens} tokens" for x in table.itertuples()]
-    cost = f"{engine.requests} requests, at most {engine.tokens} tokens (estimated)"
-    return "\n".join([*rows, cost, "Nothing was sent"])
+    rows.append(f"{engine.requests} requests, at most {engine.tokens} tokens (estimated)")
+    return "\n".join([*rows, "Nothing was sent"])
