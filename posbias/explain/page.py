@@ -52,7 +52,8 @@ def segment_figure(table: pd.DataFrame) -> page.Figure:
     measured = bool(table["share"].notna().any())
     size = (6.6 if measured else 3.9, 1.2 + 0.28 * len(table))
     drawing, axes = plt.subplots(1, 2 if measured else 1, figsize=size, sharey=True, squeeze=False)
-    left, y = axes[0, 0], np.arange(len(table))
+    left = axes[0, 0]
+    y = np.arange(len(table))
     left.barh(y, table["removed"], 0.5, color="C0")
     left.axvline(0, color="#7f7f7f", linewidth=0.9)
     labels = [x if len(x) <= LABEL else f"{x[: LABEL - 1]}…" for x in table["label"]]

@@ -32,8 +32,7 @@ def explain_served(
 ) -> Explanation:
     """Return by how much the log-probability of an answer changes without each segment of a prompt.
 
-    Without an answer the first line of the model's own is explained. A text is continued as it is
-    given; documents with a question are written as plain text, for a server scores no chat.
+    Without an answer the first line of the model's own is explained. Documents are written as plain text.
     """
     parts = read_parts(text, answer)
     check_engine(engine, "loglikelihood")
