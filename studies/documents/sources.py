@@ -234,7 +234,9 @@ def judged_limit(falls: Falls) -> dict[str, float]:
     """Return a limit that the first half of the prompts sets, and how often the second half is above it."""
     first, second = {}, {}
     for kind, x in falls.first.items():
-        first[kind], second[kind] = x[: len(x) // 2], x[len(x) // 2 :]
+        half = len(x) // 2
+        first[kind] = x[:half]
+        second[kind] = x[half:]
     limit = surely_of(first)
     other = np.concatenate([second["two sources"], second["no source"]])
     return {
