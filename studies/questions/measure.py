@@ -32,7 +32,7 @@ from studies.questions.rows import (
 )
 from studies.summaries import stacked
 
-SAMPLE = 10
+SAMPLE = 4
 """Questions that are also asked in 32 bits."""
 DIMS = ("question", "place")
 MEANINGS = {
