@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from posbias.rollout.profiles import mean_position, u_shape
     from posbias.rollout.structured import StructuredKernels, structured_kernels
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # tqdm says it, with a path of the machine, when transformers is loaded in a notebook without widgets; ours need none
 warnings.filterwarnings("ignore", message="IProgress not found")
