@@ -228,7 +228,8 @@ def headlines_markdown(table: Sequence[Status], titles: Mapping[str, str], glued
         own = [x for x in own if x.part in head["parts"].split("; ")] or own
         worst = max(own, key=lambda x: VERDICTS.index(x.verdict))
         mark = "†" if any(x.post_hoc for x in own) else ""
-        verdict = _jump(head["row"], worst.part, overall([x.verdict for x in own]).capitalize())
+        word = overall([x.verdict for x in own]).capitalize()
+        verdict = _jump(head["row"], worst.part, word)
         stems = dict.fromkeys(record.chapter for x in own for record in x.records) or own[0].row.chapters
         said = f"{_literal(head['headline'])}<br>*Seen:* {_literal(head['seen'].format_map(glued))}"
         margin = f"<br>*Margin:* {_literal(head['margin'].format_map(glued))}" if head["margin"] else ""
@@ -314,13 +315,13 @@ def line_markdown(row: str, part: str, verdict: str) -> str:
     """Return a record in one line for a chapter's page: claim, verdict, and a link to how it was tested."""
     claim = _literal(next(entry.sentence for entry in read_ledger() if entry.row == row))
     on = f" ({_literal(part)})" if part else ""
-    how = _jump(row, part, "how it was tested", page="verdicts.html")
+    how = _jump(row, part, "how it was tested")
     return f"*Claim.* {_stop(claim)} *Verdict{on}:* **{verdict}** – {how}"
 
 
-def _jump(row: str, part: str, text: str, page: str = "") -> str:
-    """Return a link to a line's place on the status page: plain HTML, for no parser knows places inside a table."""
-    return f'<a href="{page}#{anchor(row, part)}">{text}</a>'
+def _jump(row: str, part: str, text: str) -> str:
+    """Return a link to a line's place in the list: plain HTML, for no parser knows places inside a table."""
+    return f'<a href="verdicts.html#{anchor(row, part)}">{text}</a>'
 
 
 def _links(stems: Iterable[str], titles: Mapping[str, str]) -> str:

@@ -219,7 +219,7 @@ def real_said(seen: Evidence) -> dict[str, str]:
         said += f"one alone {oracle:.0%}"
         return {
             "documents_real_answer": "Real questions were not asked by place yet.",
-            "documents_real_said": f"**Not asked by place yet**: {said}.",
+            "documents_real_said": f"They were not asked by place yet: {said}.",
         }
     x = question_numbers(seen)
     by_place = (
@@ -228,9 +228,9 @@ def real_said(seen: Evidence) -> dict[str, str]:
     )
     ends = {k: with_interval(found, "+.2f") for k, found in judge_places(seen).items()}
     verdict = {
-        "lost": "**The middle is lost there, too**",
-        "not lost": "**The middle is not lost there**",
-        "cannot tell": "**We cannot tell by our threshold, which asks it of each end by itself**",
+        "lost": "The middle is lost there, too",
+        "not lost": "The middle is not lost there",
+        "cannot tell": "We cannot tell by our threshold, which asks it of each end by itself",
     }[x["questions_lost"]]
     said = (
         f"{verdict}: {by_place}. Both ends together are ahead of the places between by {ends['ends']}, the first by "

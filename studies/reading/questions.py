@@ -22,7 +22,7 @@ def said() -> str:
     near = float((np.abs(source - asked)[wrong] == 1).mean())
     chance = float((distances(source.shape[1]) == 1).sum() / (source.shape[1] * (source.shape[1] - 1)))
     text = (
-        f"**To real questions?** Of the answers to {len(source)} questions of Liu et al., with the right passage at "
+        f"Of the answers to {len(source)} questions of Liu et al., with the right passage at "
         f"each of eight places, {wrong.sum()} are in one other passage alone. {near:.0%} of these passages are "
         f"neighbours of the right one, where chance has {chance:.0%}."
     )

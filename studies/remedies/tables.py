@@ -32,7 +32,7 @@ WORDS = {
     "one-by-one-confident": "the one with the most confident answer",
     "question-twice": "the question first and last",
     "everything-twice": "everything twice",
-    "numbered": "*Document 5 of 8*",
+    "numbered": "the heading “Document 5 of 8”",
     "headed": "a name as heading of each document",
     "reversed": "documents in reverse",
     "rotated-2": "2 rotations, a vote",
