@@ -25,8 +25,10 @@ from studies.reference.training_seeds import range_text
 from studies.results import load, of_kind
 
 SHORT = {"ALiBi": "alibi", "rotary": "rotary", "learned or none": "other", LARGE: "large"}
-MEANS = ("influence", "power", "independent", "vectors", "positions", "law", "aligned", "contributions", "norms")
-MEANS += ("measured-attention", "layer-shares", "last", "even")
+MEANS = (
+    "influence", "power", "independent", "vectors", "positions", "law", "aligned", "contributions", "norms",
+    "measured-attention", "layer-shares", "last", "even",
+)  # fmt: skip
 
 
 def judged_numbers(judged: Mapping[str, Judged]) -> dict[str, Any]:
@@ -65,7 +67,8 @@ def judged_numbers(judged: Mapping[str, Judged]) -> dict[str, Any]:
 
 def contribution_numbers(small: Small) -> dict[str, Any]:
     """Return what is said of contributions in the ten models and in untrained networks."""
-    signs, last = rollout_signs(small), {k: [] for k in ("contributions", "layer-shares")}
+    signs = rollout_signs(small)
+    last: dict[str, list[Any]] = {k: [] for k in ("contributions", "layer-shares")}
     for name, values in last.items():
         values += [p[-1] for p in of(small, name).values()]
     layers = {m: x[["own_share", "lambda_frobenius", "cosine"]].to_dataframe() for m, x in small.shares.items()}

@@ -11,6 +11,7 @@ import torch
 import xarray as xr
 
 from posbias.files import data_folder
+from posbias.lookup.answers import FACT_END, FACT_MOST
 from posbias.measure.corpus import Corpus, Prompts
 from posbias.measure.session import Session
 from posbias.prompts import Prompt, write_prompts

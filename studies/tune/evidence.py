@@ -151,7 +151,7 @@ def draw_places(seen: Evidence) -> None:
                 if arm != BEFORE:
                     ax.plot(places, mean, color=COLOURS[arm], lw=0.8, alpha=0.5)
                 continue
-            look = {"color": COLOURS[arm], "marker": "o", "ms": 4, "label": NAMES[arm]}
+            look: dict[str, Any] = {"color": COLOURS[arm], "marker": "o", "ms": 4, "label": NAMES[arm]}
             ax.errorbar(places + 0.08 * k, mean, [mean - low, high - mean], **look)
     ax.set(xlabel="place of the right document", ylabel="right answers", ylim=(0, 1.03))
     ax.legend(title="trained with the answer at", ncols=2, fontsize=8, title_fontsize=8)

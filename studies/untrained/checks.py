@@ -77,7 +77,7 @@ def relu_check() -> Check:
     return Check(
         "BI-gates", "small networks",
         r"What an MLP adds to $G$ is in proportion to $\mathbb E f'^2$ on the diagonal and $(\mathbb E f')^2$ off it.",
-        held[:, 0].all(),
+        bool(held[:, 0].all()),
         f"{gates.NETWORKS * len(tried)} ReLU networks of width 64, {gates.DEPTH} layers: W₁ of the mean of "
         f"{gates.NETWORKS} {tried[0, 0]:.3f}, without gates {tried[0, alike]:.3f}",
         f"W₁ of the mean profile of {gates.NETWORKS} networks is {gates.ENOUGH} or more",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -61,7 +62,10 @@ class Untrained:
     def millions(self) -> dict[str, float]:
         """Parameters of published architectures in millions, the smallest first."""
         names = self.real["model"].unique()
-        found = {name: shape_of(SIZES[name].config()).num_parameters() / 1e6 for name in names}
+        found = {}
+        for name in names:
+            shape: Any = shape_of(SIZES[name].config())
+            found[name] = shape.num_parameters() / 1e6
         return dict(sorted(found.items(), key=lambda one: one[1]))
 
     @property
