@@ -351,7 +351,6 @@ BOOK = rows(
         "run nix": ("chapter", "nix"),
         "run absolute -p prompts=x -o x.ipynb": ("prompts", "'x'"),
         "run rollout -o no/x.ipynb": "no/x.ipynb: No such file",
-        "run networks -p looked_up=P/text.nc -o x.ipynb": "text.nc",
     },
 )
 
