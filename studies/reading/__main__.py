@@ -14,6 +14,11 @@ What was expected of four parts, on 2026-11-29 before they were run, from the la
     γ is .20 per place, a quarter of that of eight, as if the unit were the share of the list: in 95% of resamples of
     sets log γ is nearer to the share's than to the places'. Right are 12% of the answers, 28% at the first place and
     78% at the last (39%, 69% and 95% if places were the unit).
+
+Of ``diluted``, on the same day at 15:20, before it was run: if a long list is read more bluntly because its many tokens
+dilute attention, scores multiplied by log n over that of its first eight documents bring γ of 16 documents back to that
+of eight, which is a ratio to γ as it is of 2 or more. Expected: the whole 95% interval of that ratio over sets is below
+2, so it is not dilution.
 """
 
 from functools import partial
@@ -23,7 +28,7 @@ from posbias.models.loading import Source
 from studies.making import Part, main
 from studies.reading import sets
 from studies.reading.blur import measure_blur
-from studies.reading.heads import measure_changed, measure_heads, measure_patched
+from studies.reading.heads import measure_changed, measure_diluted, measure_heads, measure_patched
 from studies.reading.measure import FOLDER, measure_answers
 
 
@@ -65,6 +70,7 @@ for name, measure, count in (
     ("changed", measure_changed, 16),
     ("patched", measure_patched, 12),
     ("blur", measure_blur, 10),
+    ("diluted", measure_diluted, 12),
 ):
     PARTS[name] = Part("reading", measure, count, 400, models=("smollm2",), source=source)
 

@@ -30,6 +30,8 @@ from studies.reading.passes import AS_IT_IS, Change, DocumentSet, Head, Passes, 
 CHOOSE, JUDGE = 2, 3
 """Seeds of the sets on which heads are chosen, and of those on which they are judged."""
 PLACES = 8
+LONG = 16
+"""Documents in the lists whose scores are multiplied as the logarithm of their length."""
 WHERE = ("question", "last")
 """The rows whose attention is read: a mean over the question's tokens, and its last one, which the answer follows."""
 FETCHING, SPARED = 10, 40
@@ -51,9 +53,9 @@ def open_passes(settings: Settings) -> tuple[Session, Passes]:
     return session, Passes(session.instrument)
 
 
-def competing(count: int, seed: int) -> list[tuple[Ask, ...]]:
+def competing(count: int, seed: int, places: int = PLACES) -> list[tuple[Ask, ...]]:
     """Return what is asked of each of some sets of competing documents."""
-    return [context.asks["competing"] for context in make_contexts(Task("documents", PLACES), count, seed)]
+    return [context.asks["competing"] for context in make_contexts(Task("documents", places), count, seed)]
 
 
 def unfinished(settings: Settings, name: str) -> Any:
@@ -202,6 +204,31 @@ def measure_changed(settings: Settings) -> xr.Dataset:
     about = {"best": _names(best), "others": _names(others), "judge": JUDGE}
     arrays = {"told": (("change", "context", "asked", "document"), told)}
     return xr.Dataset(arrays, {"change": list(changes)}, session.provenance() | about)
+
+
+def measure_diluted(settings: Settings) -> xr.Dataset:
+    """Return each answer's log-probability, ``told``, in lists of :data:`LONG`, with scores of all heads multiplied.
+
+    The factor is log n / log m from the question on, where n is how many tokens the documents have and m how many the
+    first eight of them have. It is 1 in the first row.
+    """
+    session, passes = open_passes(settings)
+    sets = competing(settings.prompts, JUDGE, LONG)
+
+    def read(k: int) -> dict[str, np.ndarray]:
+        documents = lay_out(session.tokenizer, sets[k])
+        passes.read_documents(documents.ids)
+        short = int((documents.segment <= PLACES).sum())
+        factor = float(np.log(len(documents.ids)) / np.log(short))
+        told = []
+        for change in (AS_IT_IS, Change(factor)):
+            told.append([passes.ask(question, change) for question in documents.questions])
+        return {"told": np.array(told), "factor": np.array(factor)}
+
+    rows = go_on(settings.prompts, read, unfinished(settings, "diluted"), "sets")
+    told = rows["told"].swapaxes(0, 1).astype(np.float32)
+    arrays = {"told": (("change", "context", "asked", "document"), told), "factor": ("context", rows["factor"])}
+    return xr.Dataset(arrays, {"change": ["as it is", "log n"]}, session.provenance() | {"judge": JUDGE})
 
 
 def _names(heads: Sequence[Head]) -> str:
