@@ -153,7 +153,7 @@ def fit_choices(
         slope = np.einsum("qd,qdk->k", counts - total * p, features) - 2 * RIDGE * w
         mean = np.einsum("qd,qdk->qk", p, features)
         centred = features - mean[:, None]
-        curve = np.einsum("qd,qdk,qdl->kl", total * p, centred, centred)
+        curve = np.tensordot((total * p)[..., None] * centred, centred, axes=([0, 1], [0, 1]))
         step = np.linalg.solve(curve + 2 * RIDGE * np.eye(len(w)), slope)
         w += step * min(1.0, 3.0 / max(np.abs(step).max(), 1e-12))
         if np.abs(step).max() < 1e-8:

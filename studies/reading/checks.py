@@ -97,6 +97,32 @@ def match_check(seen: Evidence) -> Check:
     )  # fmt: skip
 
 
+def other_checks(seen: Evidence) -> list[Check]:
+    """Return the checks of facts of eight kinds: a bonus for the right document, and few mistakes by neighbours."""
+    rng, counts = np.random.default_rng(7), seen.others
+
+    def bonus(counts: Counts, resamples: int = 60) -> tuple[float, float, float]:
+        return tables.of_resamples(counts, tables.bonus, resamples)
+
+    alike = [drawn_from(rng, seen.law.expected, len(counts)) for _ in range(10)]
+    near = e.near_share(counts.sum(0))
+    return [
+        Check(
+            "L-match", "others", "Where facts are of eight kinds, a bonus for the right document is left.",
+            bonus(counts, 400)[1] > 1, f"bonus {ranged(bonus(counts, 400))}", "its interval reaches 1",
+            {"answers drawn from the law of eight documents": [bonus(x)[1] > 1 for x in alike]},
+            "no bonus above 1 is left", {},
+        ),
+        Check(
+            "L-match", "others, neighbours", "Where facts are of eight kinds, few wrong answers are from a neighbour.",
+            near <= 1 / 3, f"{near:.0%} of {counts.sum() - counts.sum(0).trace():.0f} wrong answers",
+            "more than a third are from a neighbour",
+            {"answers drawn from the law of eight documents": [e.near_share(x.sum(0)) <= 1 / 3 for x in alike]},
+            "mistakes are rare, and still from neighbours", {},
+        ),
+    ]  # fmt: skip
+
+
 def end_checks(seen: Evidence) -> list[Check]:
     """Return the checks that ends pull, and that they pull less where neutral documents stand there."""
     rng, eight = np.random.default_rng(2), seen.sets["eight"]
@@ -157,7 +183,7 @@ def carries_over(seen: Evidence, counts: Counts, resamples: int) -> bool:
 
 
 def form_checks(seen: Evidence) -> list[Check]:
-    """Return the checks of other kinds of facts and plain text, and of facts that do not compete."""
+    """Return the checks of other kinds of facts and plain text."""
     rng, found = np.random.default_rng(5), []
     said = {"kinds": "The law carries over to facts of other kinds.", "plain": "The law carries over to plain text."}
     for name, claim in said.items():
@@ -170,7 +196,7 @@ def form_checks(seen: Evidence) -> list[Check]:
             "the lead's interval reaches 0, or the ratio of γ leaves 1/2 to 2",
             {"documents of each set exchanged": mixed}, "the law does not carry over", {},
         ))  # fmt: skip
-    return found + ([long_check(seen)] if "thirty-two" in seen.sets else [])
+    return found
 
 
 def long_check(seen: Evidence) -> Check:
@@ -182,7 +208,8 @@ def long_check(seen: Evidence) -> Check:
         by_places = drawn_from(rng, shares(pulls, seen.law.blur), len(seen.sets["thirty-two"]))
         broken.append(bool(fit_law(by_places.sum(0))[0] / seen.law.blur < half))
     return Check(
-        "L-forms", "thirty-two", "In a list of 32 the finger is as blunt relative to the list.", bool(high < half),
+        "L-forms", "thirty-two", "In a list of 32 the blur is nearer to that of the share than of places.",
+        bool(high < half),
         f"γ per place {ranged((ratio, low, high))} of that of eight", "the interval of the ratio reaches 1/2",
         {"blur drawn by places": broken}, "the blur is not that of the share of the list", {},
     )  # fmt: skip
@@ -190,5 +217,5 @@ def long_check(seen: Evidence) -> Check:
 
 def law_checks(seen: Evidence) -> list[Check]:
     """Return all checks of the law."""
-    found = [*distance_checks(seen), match_check(seen), *end_checks(seen), unit_check(seen), apart_check(seen)]
-    return found + form_checks(seen)
+    found = [*distance_checks(seen), match_check(seen), *other_checks(seen), *end_checks(seen)]
+    return [*found, unit_check(seen), apart_check(seen), *form_checks(seen), long_check(seen)]

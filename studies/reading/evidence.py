@@ -78,6 +78,11 @@ class Evidence:
         return tables.count_answers(self.kept["eight-new"])
 
     @property
+    def others(self) -> Counts:
+        """Answers of sets in which each document states a fact of another kind."""
+        return tables.count_answers(self.kept["others"])
+
+    @property
     def totals(self) -> dict[str, Float[np.ndarray, "P P"]]:
         """Answers of every kind of list, over its sets."""
         return {name: x.sum(0) for name, x in self.sets.items()}
@@ -122,9 +127,14 @@ def law_numbers(seen: Evidence) -> dict[str, Any]:
         "blur_first": fit_law(seen.first.sum(0))[0], "blur_new": fit_law(seen.new.sum(0))[0],
         "deviance": deviance(seen.first, seen.new), "deviance_back": deviance(seen.new, seen.first),
         "cell": error.mean(), "bonus_visible": 2.8 * (bonus[2] - bonus[1]) / 3.92,
-        "flat_end": flat[0], "flat_middle": flat[3],
+        "flat_end": flat[0], "flat_middle": flat[3], "right": law.counts.trace() / law.answers,
+        "right_of_all": law.counts.trace() / (law.answers + law.unknown),
+        "example_nearer": np.exp(4 * law.blur), "example_pull": np.exp(law.pulls[7] - law.pulls[3]),
+        "first_times": np.exp(law.ends[0]), "last_times": np.exp(law.ends[1]), "half_factor": np.exp(law.blur / 2),
     }  # fmt: skip
     numbers |= named("bonus", bonus)
+    rival = tables.rival_table(seen.first, seen.new).loc["place, bonus"]
+    numbers |= named("lead", (rival["behind"], rival["low"], rival["high"]))
     for k, end in enumerate(("first", "last")):
         numbers |= named(end, (law.ends[k], *law.ends_interval[:, k]))
     return {f"reading_{name}": x for name, x in numbers.items()}
@@ -250,7 +260,9 @@ def unit_numbers(seen: Evidence) -> dict[str, Any]:
     numbers = {f"reading_miss_{unit}": x for unit, x in misses.items()}
     for unit in ("places", "tokens"):
         numbers[f"reading_unit_{unit}"] = (drawn["share"] < drawn[unit]).mean()
-    return numbers
+    gap = drawn["places"] - drawn["share"]
+    low, high = interval(gap.to_numpy())
+    return numbers | {"reading_unit_gap_low": low, "reading_unit_gap_high": high}
 
 
 def form_numbers(seen: Evidence) -> dict[str, Any]:
@@ -269,6 +281,34 @@ def lead_on(seen: Evidence, counts: Counts) -> tuple[float, float, float]:
     each = ((np.log(expected[LAW]) - np.log(expected["place, bonus"])) * counts).sum((1, 2))
     low, high = interval(resample_weights(len(each)) @ each)
     return float(each.sum()), float(low), float(high)
+
+
+def other_numbers(seen: Evidence) -> dict[str, Any]:
+    """Return what answers are where each document states a fact of another kind, and right answers of 32 documents."""
+    counts = seen.others
+    total, long = counts.sum(0), seen.totals["thirty-two"]
+    right, long_right = total.trace() / total.sum(), long.diagonal() / long.sum(1)
+    numbers = {
+        "others_right": right, "others_near": near_share(total), "others_wrong": int(total.sum() - total.trace()),
+        "others_sets": len(counts), "long_right": long.trace() / long.sum(), "long_first": long_right[0],
+        "long_last": long_right[-1], "long_sets": len(seen.sets["thirty-two"]),
+    }  # fmt: skip
+    for name in ("four", "eight", "sixteen", "thirty-two"):
+        blur = fit_law(seen.totals[name])[0]
+        word = name.replace("-", "_")
+        numbers |= {f"blur_{word}": blur, f"scaled_{word}": blur * len(seen.totals[name])}
+    numbers |= named("others_bonus", tables.of_resamples(counts, tables.bonus))
+    numbers |= named("long_ratio", unit_of_32(seen))
+    return {f"reading_{name}": x for name, x in numbers.items()}
+
+
+def near_share(counts: Float[np.ndarray, "P P"]) -> float:
+    """Return which share of wrong answers is from a neighbour of the right document.
+
+    >>> near_share(np.array([[5.0, 1, 1], [0, 5, 0], [0, 0, 5]]))
+    0.5
+    """
+    return float(counts[distances(len(counts)) == 1].sum() / (counts.sum() - counts.trace()))
 
 
 def unit_of_32(seen: Evidence, resamples: int = 400) -> tuple[float, float, float]:
@@ -298,19 +338,19 @@ def share_left(occupied: Counts, free: Counts, resamples: int = 200) -> tuple[fl
 
 
 def end_numbers(seen: Evidence) -> dict[str, Any]:
-    """Return what occupied ends pull, and how well three numbers draw a list of sixteen."""
-    _, low, high = share_left(seen.sets["ends"], seen.sets["eight"])
-    verdict = "It is open whether half of the pull is left: the interval is too wide."
-    if high <= 0.5:
-        verdict = "Their mean is at most half of what it was."
-    if low > 0.5:
-        verdict = "Their mean is more than half of what it was, so that was wrong."
-    pulls = np.array([seen.law.ends[0], *[0.0] * 14, seen.law.ends[1]])
-    told, counts = shares(pulls, seen.law.blur / 2).diagonal(), seen.totals["sixteen"]
+    """Return how much of the ends' pull is left where they are occupied, and right answers of sixteen documents."""
+    told, counts = sixteen_expected(seen).diagonal(), seen.totals["sixteen"]
     right = counts.diagonal() / counts.sum(1)
     numbers = {
-        "occupied_first": tables.pull(seen.totals["ends"], 0), "occupied_last": tables.pull(seen.totals["ends"], -1),
-        "occupied_verdict": verdict, "sixteen": right.mean(), "sixteen_law": told.mean(),
-        "sixteen_first": right[0], "sixteen_middle": right[6:12].mean(),
+        "sixteen": right.mean(), "sixteen_law": told.mean(), "sixteen_first": right[0],
+        "sixteen_law_first": told[0], "sixteen_middle": right[6:12].mean(), "sixteen_law_middle": told[6:12].mean(),
+        "sixteen_sets": len(seen.sets["sixteen"]),
     }  # fmt: skip
+    numbers |= named("left", share_left(seen.sets["ends"], seen.sets["eight"]))
     return {f"reading_{name}": x for name, x in numbers.items()}
+
+
+def sixteen_expected(seen: Evidence) -> Float[np.ndarray, "16 16"]:
+    """Return the shares that three numbers of eight documents expect of sixteen: half the blur, and two pulls."""
+    first, last = seen.law.ends
+    return shares(np.array([first, *[0.0] * 14, last]), seen.law.blur / 2)

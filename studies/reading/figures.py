@@ -6,38 +6,57 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from studies.reading import network
-from studies.reading.evidence import Evidence, P, calibration, half_law
+from studies.reading.evidence import Evidence, P, calibration, half_law, sixteen_expected
 
-BLUE, RED, GREY = "#0072B2", "#D55E00", "#7f7f7f"
+BLUE, SKY, RED, GREY = "#0072B2", "#56B4E9", "#D55E00", "#7f7f7f"
 
 
 def draw_law(seen: Evidence) -> Figure:
     """Draw answers of new sets, what the law of other sets expects, and how far wrong ones are from the right place."""
     fig, axes = plt.subplots(1, 3, figsize=(7.2, 2.6), width_ratios=(1, 1, 1.15))
     asked = seen.new.sum(0).sum(1, keepdims=True)
-    matrices = {"seen": seen.new.sum(0), "law": half_law(seen.first) * asked}
+    matrices = {"seen": seen.new.sum(0), "expected by the law": half_law(seen.first) * asked}
     for ax, (title, matrix) in zip(axes, matrices.items(), strict=False):
-        ax.imshow(matrix / asked, cmap="Greys", vmin=0, vmax=1)
-        ax.grid(False)
-        ax.set(title=title, xlabel="answer from", xticks=range(P), yticks=range(P))
-        ax.set(xticklabels=range(1, P + 1), yticklabels=range(1, P + 1))
-    axes[0].set_ylabel("asked for")
+        draw_matrix(ax, matrix / asked, title)
+    axes[0].set_ylabel("document asked for")
     behind = np.subtract.outer(np.arange(P), np.arange(P)).T
-    away = list(range(1 - P, P))
-    for name, look in (("law", {"color": BLUE}), ("seen", {"color": "#000000", "marker": "o"})):
-        counted = [matrices[name][behind == d].sum() if d else np.nan for d in away]
-        axes[2].plot(away, counted, markersize=4, linestyle="" if name == "seen" else "-", **look)
-    axes[2].set(title="wrong answers", xlabel="places behind the right one")
+    away = [d for d in range(1 - P, P) if d != 0]
+    counted = {name: [x[behind == d].sum() for d in away] for name, x in matrices.items()}
+    axes[2].bar(away, counted["expected by the law"], color=SKY, width=0.8)
+    axes[2].plot(away, counted["seen"], "o", color="#000000", markersize=4)
+    axes[2].text(-7, 40, "points: seen\nbars: law", fontsize=8)
+    axes[2].set(title="wrong answers", xlabel="places after the right document", ylabel="how many")
+    return fig
+
+
+def draw_matrix(ax: Any, share: Float[np.ndarray, "P P"], title: str) -> None:
+    """Draw shares of answers: a row for each document asked for, a column for each that answers are from."""
+    ticks = np.arange(0, len(share), 1 if len(share) <= P else 3)
+    ax.imshow(share, cmap="Greys", vmin=0, vmax=1)
+    ax.grid(False)
+    ax.set(title=title, xlabel="answer from document", xticks=ticks, yticks=ticks)
+    ax.set(xticklabels=ticks + 1, yticklabels=ticks + 1)
+
+
+def draw_sixteen(seen: Evidence) -> Figure:
+    """Draw answers from sixteen documents, and what three numbers of eight documents expect."""
+    counts = seen.totals["sixteen"]
+    axes: Any
+    fig, axes = plt.subplots(1, 2, figsize=(6.0, 3.0))
+    draw_matrix(axes[0], counts / counts.sum(1, keepdims=True), "seen")
+    draw_matrix(axes[1], sixteen_expected(seen), "expected from eight documents")
+    axes[0].set_ylabel("document asked for")
     return fig
 
 
 def draw_calibration(seen: Evidence) -> Figure:
     """Draw seen shares of answers against those that the law of the other half expects, with intervals over sets."""
     table = calibration(seen)
-    fig, ax = plt.subplots(figsize=(3.8, 3.0))
+    fig, ax = plt.subplots(figsize=(3.4, 2.7))
     ax.plot([0, 1], [0, 1], "--", color=GREY)
     ax.vlines(table["expected"], table["low"], table["high"], color="#000000", linewidth=3, alpha=0.35)
     ax.plot(table["expected"], table["seen"], "o", color="#000000", markersize=4)
@@ -51,16 +70,17 @@ def draw_heads(seen: Evidence) -> Figure:
     labels: dict[str, tuple[str, str, float, float]] = {
         "as it is": ("#000000", "as it is", 3.6, 8.4),
         "ten others off": (BLUE, "ten others off", 2.0, 12.8),
-        "ten best off": (RED, "ten pointing heads off", 3.0, 6.2),
+        "ten best off": (RED, "ten pointing heads off", 2.6, 6.0),
     }
     axes: Any
     fig, axes = plt.subplots(1, 2, figsize=(7.2, 2.8))
     for name, (colour, label, x, y) in labels.items():
         axes[0].plot(place, right[name].sum(0), "o-", color=colour, markersize=3)
         axes[0].text(x, y, label, color=colour)
-    axes[0].set(xlabel="place asked for", ylabel=f"right answers of {len(right['as it is'])}")
+    axes[0].set(xlabel="place of the document asked for", ylabel=f"right answers of {len(right['as it is'])}")
     axes[0].set(xticks=place, yticks=range(0, 17, 4), ylim=(-0.5, len(right["as it is"]) + 0.8))
     axes[1].plot(network.read_by_probe(seen), color="#000000")
     axes[1].axhline(1 / P, color=GREY, linestyle="--")
-    axes[1].set(xlabel="layer", ylabel="named by a probe", ylim=(0, 1))
+    axes[1].set(xlabel="layer", ylabel="place read by the probe", ylim=(0, 1))
+    axes[1].text(13, 0.06, "guessing", color=GREY)
     return fig

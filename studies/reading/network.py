@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from posbias.comparison.resampling import interval, resample_weights
 from posbias.lookup.reading import count_sources, fit_choices, fit_law
 from posbias.lookup.scores import paired_difference
-from studies.checks import Check
+from studies.checks import Check, ranged
 from studies.reading.evidence import Evidence, P
 
 PLACE = np.arange(P)
@@ -101,7 +101,69 @@ def heads_numbers(seen: Evidence) -> dict[str, Any]:
         "sharper_high": sharper.high, "visible": sharper.visible, "all_a": total["all heads × 1.25"],
         "all_b": total["all heads × 1.5"],
     }  # fmt: skip
+    loss = paired_difference(right["ten others off"].mean(1) - right["ten best off"].mean(1))
+    numbers |= {"loss_low": loss.low, "loss_high": loss.high}
     return {f"heads_{name}": x for name, x in numbers.items()}
+
+
+def reader(seen: Evidence) -> tuple[str, Bool[np.ndarray, "C P"]]:
+    """Return the head whose last row is most often on the document that the answer is from, and when it is.
+
+    The last row is that of the token which the answer follows. The head is chosen on half of the sets.
+    """
+    heads = seen.kept["heads"]
+    half, answered = heads.sizes["context"] // 2, heads["told"].values.argmax(-1)
+    found = heads["pointed"].sel(where="last").values == answered[..., None, None]
+    layer, head = np.unravel_index(found[:half].mean((0, 1)).argmax(), found.shape[2:])
+    return f"{layer}.{head}", np.asarray(found[half:, :, layer, head])
+
+
+def reader_numbers(seen: Evidence) -> dict[str, Any]:
+    """Return how often the head that reads is on the document answered from, where answers are right and wrong."""
+    wrong, (name, found) = answered_wrongly(seen), reader(seen)
+    asked = seen.kept["heads"]["pointed"].sel(where="last").values[len(found) :]
+    layer, head = map(int, name.split("."))
+    on_right = asked[..., layer, head] == PLACE
+    answered = seen.kept["heads"]["told"].values.argmax(-1)[len(found) :]
+    return {
+        "reader_layer": layer, "reader_head": head, "reader_wrong": found[wrong].mean(),
+        "reader_right": found[~wrong].mean(), "reader_asked": on_right[wrong].mean(),
+        "reader_guess": (answered == P - 1)[wrong].mean(),
+    }  # fmt: skip
+
+
+def diluted(a: Sources, b: Sources, resamples: int = 400) -> tuple[float, float, float]:
+    """Return γ of some answers over that of others to the same questions, with its interval over sets."""
+    draws = resample_weights(len(a), resamples)
+    low, high = interval(gamma_drawn(a, draws) / gamma_drawn(b, draws))
+    return gamma_of(a) / gamma_of(b), float(low), float(high)
+
+
+def dilution_numbers(seen: Evidence) -> dict[str, Any]:
+    """Return what scores times log n do to right answers and γ of sixteen documents."""
+    kept = seen.kept["diluted"]
+    told = answers_by(kept, "change")
+    right = {name: float((x == np.arange(x.shape[1])).mean()) for name, x in told.items()}
+    ratio = dict(zip(("ratio", "low", "high"), diluted(told["log n"], told["as it is"]), strict=True))
+    about = {"factor": float(kept["factor"].mean()), "sets": len(told["log n"])}
+    numbers = ratio | about | {"right": right["log n"], "before": right["as it is"]}
+    return {f"dilution_{name}": x for name, x in numbers.items()}
+
+
+def dilution_check(seen: Evidence) -> Check:
+    """Return the check that scores times log n bring the blur of sixteen documents back to that of eight."""
+    told, rng = answers_by(seen.kept["diluted"], "change"), np.random.default_rng(0)
+    found, mixed = diluted(told["log n"], told["as it is"]), []
+    for _ in range(10):
+        swap = rng.random(len(told["log n"]))[:, None] < 0.5
+        pair = (np.where(swap, told[b], told[a]) for a, b in (("log n", "as it is"), ("as it is", "log n")))
+        mixed.append(diluted(*pair, 40)[2] >= 2)
+    return Check(
+        "L-blur", "dilution", "A long list is read bluntly because its tokens dilute attention.", found[2] >= 2,
+        f"γ times {ranged(found)} with scores times log n", "the interval of this factor is below 2",
+        {"the two exchanged at random by set": mixed}, "γ rises less than twofold, as expected before the run",
+        {"undecided": found[0] < 2},
+    )  # fmt: skip
 
 
 def sharpened(seen: Evidence) -> Any:
@@ -169,7 +231,8 @@ def slot_less_order(seen: Evidence, source: Sources, resamples: int = 400) -> tu
 
 def blur_numbers(seen: Evidence) -> dict[str, Any]:
     """Return what answers do if positions, numbers or sight of documents are changed."""
-    sources, table = answers_by(seen.kept["blur"], "condition"), blur_rows(seen)["right"]
+    sources, rows = answers_by(seen.kept["blur"], "condition"), blur_rows(seen)
+    table, double = rows["right"], rows.loc[CALLED["positions × 2"]]
     low, high = slot_less_order(seen, sources["positions dealt"])
     right = {name: (x == PLACE).mean(1) for name, x in sources.items()}
     apart = paired_difference(right["documents apart"] - right["as it is"])
@@ -183,6 +246,11 @@ def blur_numbers(seen: Evidence) -> dict[str, Any]:
         "apart": table[CALLED["documents apart"]], "as": table["as it is"], "apart_low": apart.low,
         "apart_high": apart.high, "alone": table[CALLED["each alone"]], "slot_low": low, "slot_high": high,
     }  # fmt: skip
+    if low <= 0 <= high:
+        numbers["slot_said"] = "Whether reading order or rotary position makes the distance, we cannot tell."
+    else:
+        numbers["slot_said"] = f"So {'rotary position' if low > 0 else 'reading order'} makes the distance."
+    numbers |= {"double_low": double["low"], "double_high": double["high"]}
     return {f"blur_{name}": x for name, x in numbers.items()}
 
 
@@ -281,4 +349,5 @@ def blur_checks(seen: Evidence) -> list[Check]:
 
 def network_checks(seen: Evidence) -> list[Check]:
     """Return all checks of heads and of the blur."""
-    return [*head_checks(seen), patch_check(seen), *blur_checks(seen)]
+    found = [*head_checks(seen), patch_check(seen), *blur_checks(seen)]
+    return found + ([dilution_check(seen)] if "diluted" in seen.kept else [])

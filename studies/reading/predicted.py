@@ -7,12 +7,21 @@ import pandas as pd
 from jaxtyping import Float
 from scipy.stats import spearmanr
 
-from posbias.comparison.resampling import interval, resample_weights
 from posbias.lookup.reading import fit_law
 from posbias.predict import PREDICTORS
 from studies.reading.evidence import Evidence, P
 from studies.reading.tables import eighths
 from studies.results import load
+
+FORMS = {"these lists": "eight", "persons": "kinds", "plain text": "plain"}
+"""Kinds of list that have pulls of their own, by what a table calls them."""
+SAID = {
+    "use": "use (other texts)",
+    "influence": "influence (other texts)",
+    "deletion": "fall without the document (these prompts)",
+    "contributions": "contributions (these prompts)",
+}
+"""Predictions that the page names."""
 
 
 def profiles() -> dict[str, Float[np.ndarray, "P"]]:
@@ -31,33 +40,45 @@ def profiles() -> dict[str, Float[np.ndarray, "P"]]:
     return found
 
 
+def rollout_labels() -> list[str]:
+    """Return what rollouts from forward passes alone are called: those that multiply a matrix for each layer."""
+    variants = load("real")["smollm2.wiki-256"]["variant"].values
+    made = [x for x in PREDICTORS.values() if x.kept_as in variants and x.needs - {"ladder"}]
+    return [x.label for x in made]
+
+
 def of_others(values: Float[np.ndarray, "C P P"]) -> Float[np.ndarray, "P"]:
     """Return the mean of each document's values where another one is asked for."""
     return (values * ~np.eye(P, dtype=bool)).sum(1).mean(0) / (P - 1)
 
 
 def predicted_table(seen: Evidence) -> pd.DataFrame:
-    """Return the rank correlation of each profile with the pulls, over all places and between the ends."""
-    eight, rows = seen.sets["eight"], {}
-    drawn = [fit_law(np.tensordot(w, eight, 1))[1] for w in resample_weights(len(eight), 300)]
+    """Return the rank correlation of each profile with the pulls of three kinds of list, sorted by the first.
+
+    ``between the ends`` is the mean over the three, without the first and the last place.
+    """
+    rows = {}
+    pulls = {name: fit_law(seen.totals[kind])[1] for name, kind in FORMS.items()}
     for name, x in profiles().items():
-        low, high = interval(np.array([spearmanr(x, b)[0] for b in drawn]))
-        rows[name] = {
-            "all places": spearmanr(x, seen.law.pulls)[0],
-            "95%": f"{low:+.2f} to {high:+.2f}",
-            "between the ends": spearmanr(x[1:-1], seen.law.pulls[1:-1])[0],
-        }
-    table = pd.DataFrame(rows).T.sort_values("all places", ascending=False)
+        row = {form: spearmanr(x, b)[0] for form, b in pulls.items()}
+        row["between the ends"] = np.mean([spearmanr(x[1:-1], b[1:-1])[0] for b in pulls.values()])
+        rows[name] = row
+    table = pd.DataFrame(rows).T.sort_values("these lists", ascending=False)
     return table.rename_axis("rank correlation with the pulls")
 
 
-def predicted_numbers(table: pd.DataFrame) -> dict[str, float]:
-    """Return the correlations that the page prints."""
-    said = {
-        "use": "use (other texts)",
-        "influence": "influence (other texts)",
-        "deletion": "fall without the document (these prompts)",
-        "contributions": "contributions (these prompts)",
-    }
-    found = {f"reading_predict_{k}": float(table.loc[name, "all places"]) for k, name in said.items()}
-    return found | {"reading_predict_tried": len(table)}
+def predicted_numbers(seen: Evidence, table: pd.DataFrame) -> dict[str, float]:
+    """Return the correlations that the page prints, and those of the other lists' pulls with those of eight."""
+    found: dict[str, float] = {"tried": len(table)}
+    for form in FORMS:
+        word = form.split()[0]
+        for key, name in SAID.items():
+            found[f"{key}_{word}"] = table.loc[name, form]
+        own = fit_law(seen.totals[FORMS[form]])[1]
+        found[f"pulls_{word}"] = spearmanr(own, seen.law.pulls)[0]
+    rollouts = table.loc[[f"{label} (other texts)" for label in rollout_labels()]]
+    found["rollout_between"] = rollouts["between the ends"].max()
+    found["rollouts"] = len(rollouts)
+    for form in FORMS:
+        found[f"rollout_{form.split()[0]}"] = rollouts[form].max()
+    return {f"reading_predict_{name}": float(x) for name, x in found.items()}

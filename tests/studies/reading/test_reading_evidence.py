@@ -1,11 +1,11 @@
-"""What the page on reading prints: numbers by hand, from answers drawn from a law, and where nothing is kept."""
+"""What the page on reading prints: numbers by hand, from answers drawn from a law."""
 
 import numpy as np
 import pytest
 import xarray as xr
 
 from posbias.lookup.reading import shares
-from studies.reading import checks, evidence, network, questions, trained
+from studies.reading import checks, evidence, foretold, network, questions, trained
 
 PULLS = np.array([1.0, 0, 0, 0, 0, 0, 0, 2.0])
 LAW = shares(PULLS, 0.8)
@@ -54,13 +54,87 @@ def test_a_slot_is_told_from_reading_order():
     assert abs(order) < 0.01 and slot == pytest.approx(0.7, abs=0.01)
 
 
-def test_questions_that_were_not_asked_say_nothing(monkeypatch):
-    monkeypatch.setattr(questions, "load", lambda _: {})
-    assert questions.said() == ""
-    source = np.tile([1, 0, 0, 3], (20, 1))
+def asked(monkeypatch, source):
     kept = {questions.ENTRY: xr.Dataset({"source": (("question", "place"), source)})}
     monkeypatch.setattr(questions, "load", lambda _: kept)
-    assert "60 are in one other passage alone. 67% of these" in questions.said() and "blur is" in questions.said()
+    return questions.said()
+
+
+def test_of_questions_it_is_said_where_wrong_answers_are_from(monkeypatch):
+    text = asked(monkeypatch, np.tile([1, 0, 0, 3], (20, 1)))
+    assert "60 wrong answers are in exactly one" in text and "67% are from a neighbour (95% interval 67%" in text
+    assert "more often than by chance" in text and "The blur is" in text
+    text = asked(monkeypatch, np.tile([3, 1, 2, 0], (20, 1)))
+    assert "0% are from a neighbour" in text and "less often" in text
+    few = np.full((20, 4), -1)
+    few[:12, 0] = 1
+    assert asked(monkeypatch, few).endswith("too few to fit the law.")
+    assert asked(monkeypatch, np.tile([-1, -1, -1, 3], (20, 1))).endswith("too few to say from where.")
+
+
+def test_facts_of_eight_kinds_are_told_from_competing_ones():
+    special = np.exp(np.log(LAW) + 3 * np.eye(8))
+    for p, bonus, near in ((special, True, False), (LAW, False, False), (np.eye(8) * 0.9 + 0.0125, True, True)):
+        found = checks.other_checks(evidence.Evidence({"others": entry(p / p.sum(1, keepdims=True), 60, 0)} | halves()))
+        assert [check.passed for check in found] == [bonus, near]
+
+
+def halves():
+    return {"eight": entry(LAW, 20, 0), "eight-new": entry(LAW, 20, 1)}
+
+
+def test_each_threshold_has_its_verdict():
+    def made(passed, how):
+        return checks.Check("L-apart", "", "", passed, "", "", {}, "", how)
+
+    said = [foretold.verdict(made(*x)) for x in ((1, {}), (1, {"undecided": True}), (0, {"in_part": True}), (0, {}))]
+    assert said == ["yes", "open", "in part", "no"]
+    with pytest.raises(KeyError, match="kinds"):
+        foretold.foretold_table([made(True, {})])
+
+
+def test_the_smallest_effect_is_seen_in_four_of_five_tests():
+    numbers = {}
+    for _, _, stem in foretold.SOUGHT:
+        numbers |= {f"{stem}_low": -1.96, f"{stem}_high": 1.96}
+    smallest = foretold.smallest_table(numbers)["smallest effect"].iloc[0]
+    draws = np.random.default_rng(0).normal(smallest, 1, 20_000)
+    assert (draws > 1.96).mean() == pytest.approx(0.8, abs=0.01)
+
+
+def test_dilution_is_told_from_none():
+    def said(blur):
+        told = [np.eye(8)[entry(shares(PULLS, x), 40, k)["source"].values] for k, x in enumerate((0.4, blur))]
+        kept = xr.Dataset(
+            {"told": (("change", "context", "asked", "document"), np.stack(told)), "factor": ("context", np.ones(40))},
+            {"change": ["as it is", "log n"]},
+        )
+        return evidence.Evidence({"diluted": kept})
+
+    assert network.dilution_check(said(1.6)).passed and not network.dilution_check(said(0.4)).passed
+    numbers = network.dilution_numbers(said(1.6))
+    assert numbers["dilution_right"] > numbers["dilution_before"] and 2 < numbers["dilution_ratio"] < 8
+
+
+def test_the_head_that_reads_is_where_the_answer_is_from():
+    rng = np.random.default_rng(0)
+    source = rng.integers(8, size=(10, 8))
+    pointed = rng.integers(8, size=(10, 8, 2, 3, 2))
+    pointed[:, :, 1, 2, 1] = source
+    kept = xr.Dataset(
+        {
+            "told": (("context", "asked", "document"), np.eye(8)[source]),
+            "pointed": (("context", "asked", "where", "layer", "head"), pointed),
+        },
+        {"where": ["question", "last"]},
+    )
+    seen = evidence.Evidence({"heads": kept})
+    name, found = network.reader(seen)
+    assert name == "2.1" and found.shape == (5, 8) and found.all()
+    numbers = network.reader_numbers(seen)
+    assert numbers["reader_wrong"] == numbers["reader_right"] == 1 and numbers["reader_asked"] == 0
+    wrong = source[5:] != np.arange(8)
+    assert numbers["reader_guess"] == pytest.approx((source[5:] == 7)[wrong].mean())
 
 
 def test_small_networks_are_sharp():

@@ -25,7 +25,9 @@ def world(tmp_path_factory):
     asks = heads.competing(1, 0)[0][:3]
     asks = tuple(type(ask)(ask.documents[:3], ask.question, ask.answer, ask.begin) for ask in asks)
     documents = passes.lay_out(session.tokenizer, asks)
-    return SimpleNamespace(session=session, read=read, asks=asks, documents=documents, model=session.instrument.model)
+    return SimpleNamespace(
+        settings=settings, session=session, read=read, asks=asks, documents=documents, model=session.instrument.model
+    )
 
 
 def told(world, change=passes.AS_IT_IS, seen=None, question=1):
@@ -99,6 +101,21 @@ def test_positions_are_read_as_given(world):
     read.read_documents(world.documents.ids, *(blur.dealt(segment, (2, 0, 1))[0], blur.alone(segment)))
     assert np.abs(read.ask(question) - as_it_is).max() > 1e-4
     assert sorted(blur.dealt(segment, (2, 0, 1))[0].tolist()) == list(range(len(segment)))
+
+
+def test_scores_grow_with_the_logarithm_of_the_list(world, monkeypatch, tmp_path):
+    monkeypatch.setenv("POSBIAS_DATA", str(tmp_path))
+    monkeypatch.setattr(heads, "LONG", 3)
+    monkeypatch.setattr(heads, "PLACES", 2)
+    found = heads.measure_diluted(world.settings)
+    documents = passes.lay_out(world.session.tokenizer, heads.competing(1, heads.JUDGE, 3)[0])
+    n, m = len(documents.ids), int((documents.segment < 3).sum())
+    assert found["factor"].values[0] == pytest.approx(np.log(n) / np.log(m))
+    world.read.read_documents(documents.ids)
+    for k, change in enumerate((passes.AS_IT_IS, passes.Change(np.log(n) / np.log(m)))):
+        expected = [world.read.ask(question, change) for question in documents.questions]
+        assert np.allclose(found["told"].values[k, 0], expected, atol=1e-4)
+    assert np.abs(np.diff(found["told"].values, axis=0)).max() > 1e-3
 
 
 def test_a_probe_finds_what_is_there_and_no_more():

@@ -1,0 +1,65 @@
+"""What was foretold of other lists before they were run, beside what was seen; and how small an effect would show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from studies.checks import Check
+
+EXPECTED = {
+    ("L-forms", "kinds"): ("facts about persons (their dogs' names)", "γ .7", "the law leads"),
+    ("L-forms", "plain"): ("plain text, no chat template", "γ .7", "the law leads"),
+    ("L-forms", "thirty-two"): ("32 documents", "γ 1/4 of that of eight", "less than 1/2"),
+    ("L-apart", ""): ("four look-alikes, kept apart or side by side", "right .60 apart, .44 together", "more apart"),
+    ("L-distance", "one competitor"): ("one competitor, near or far", "γ as of eight documents", "in its interval"),
+    ("L-match", "others"): ("facts of eight kinds: bonus", "4", "above 1"),
+    ("L-match", "others, neighbours"): ("facts of eight kinds: mistakes from neighbours", "few", "at most 1/3"),
+    ("L-ends", "occupied"): ("a neutral document at each end", "half of the pull is left", "at most half"),
+}
+"""By ledger row and part: what was changed, what was expected before the run, and the threshold."""
+SOUGHT = (
+    ("L-distance, new sets", "nats ahead of place and a bonus", "reading_lead"),
+    ("L-distance, one competitor", "γ", "reading_dose"),
+    ("L-match", "bonus in nats", "reading_bonus"),
+    ("L-ends, pull", "pull of the first place in nats", "reading_first"),
+    ("L-ends, occupied", "share of the pull that is left", "reading_left"),
+    ("L-unit", "miss of log γ, places less share", "reading_unit_gap"),
+    ("L-apart", "share of right answers", "reading_gain"),
+    ("L-forms", "γ of facts about persons", "reading_kinds_blur"),
+    ("L-heads, ablation", "share of right answers", "heads_loss"),
+    ("L-heads, sharpening", "share of right answers, middle places", "heads_sharper"),
+    ("L-blur, rescaled", "ratio of γ, positions doubled", "blur_double"),
+    ("L-blur, slots", "γ by slot less γ by order", "blur_slot"),
+)
+"""Claim, what is measured, and the name of its interval's ends."""
+POWER = 2.8 / 3.92
+"""What is seen in four of five tests, over the width of a 95% interval: (1.96 + .84) / (2 · 1.96)."""
+
+
+def foretold_table(made: Sequence[Check]) -> pd.DataFrame:
+    """Return each prediction with what was seen, and whether its threshold was met."""
+    by_name = {(check.row, check.part): check for check in made}
+    rows = {}
+    for name, (changed, expected, threshold) in EXPECTED.items():
+        check = by_name[name]
+        rows[changed] = {"expected": expected, "seen": check.figure, "threshold": threshold, "met?": verdict(check)}
+    return pd.DataFrame(rows).T.rename_axis("what was changed")
+
+
+def verdict(check: Check) -> str:
+    """Return in a word whether a threshold was met."""
+    if check.passed:
+        return "open" if check.how.get("undecided") else "yes"
+    return "in part" if check.how.get("in_part") else "no"
+
+
+def smallest_table(numbers: Mapping[str, Any]) -> pd.DataFrame:
+    """Return by claim the smallest effect that four of five such tests would see, from an interval over sets."""
+    rows = []
+    for claim, what, stem in SOUGHT:
+        width = numbers[f"{stem}_high"] - numbers[f"{stem}_low"]
+        rows.append({"claim": claim, "what is measured": what, "smallest effect": POWER * width})
+    return pd.DataFrame(rows).set_index("claim")
