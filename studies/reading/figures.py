@@ -25,9 +25,13 @@ def draw_law(seen: Evidence) -> Figure:
     axes[0].set_ylabel("document asked for")
     behind = np.subtract.outer(np.arange(P), np.arange(P)).T
     away = [d for d in range(1 - P, P) if d != 0]
-    counted = {name: [x[behind == d].sum() for d in away] for name, x in matrices.items()}
-    axes[2].bar(away, counted["expected by the law"], color=SKY, width=0.8)
-    axes[2].plot(away, counted["seen"], "o", color="#000000", markersize=4)
+
+    def by_distance(matrix: Float[np.ndarray, "P P"]) -> list[float]:
+        return [float(matrix[behind == d].sum()) for d in away]
+
+    found, law = map(by_distance, matrices.values())
+    axes[2].bar(away, law, color=SKY, width=0.8)
+    axes[2].plot(away, found, "o", color="#000000", markersize=4)
     axes[2].text(-7, 40, "points: seen\nbars: law", fontsize=8)
     axes[2].set(title="wrong answers", xlabel="places after the right document", ylabel="how many")
     return fig
