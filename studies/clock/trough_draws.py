@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from studies.clock.hops import hop_rows, mix_hops
 
 N, RUNS, CASES = 1024, 20, 4
 """Tokens of the rollouts; runs of each check, and of each check on something broken; random cases in a run."""
+MOST_HOPS = 60
+"""Hops of a clock that are counted; what comes behind them is left out."""
 SEEDS = range(RUNS)
 PROVED = {"kind": "proved"}
 Run = Callable[..., bool]
@@ -23,10 +26,15 @@ Run = Callable[..., bool]
 
 def clock(c: Numbers, tau: float, n: int = N, weights: Numbers | None = None) -> Float[np.ndarray, "n"]:
     """Return the clock's profile for heads with slopes c/n; c = 0 is a uniform head."""
-    slope = np.maximum(np.atleast_1d(np.asarray(c, dtype=float)), 1e-9) / n
-    kernels = structured_kernels(1, slope=slope, weights=weights)
-    hops = poisson_distribution(tau)
-    return mix_hops(hop_rows(kernels, min(hops.size, 60), n), hops)
+    heads = tuple(np.maximum(np.atleast_1d(np.asarray(c, dtype=float)), 1e-9) / n)
+    shares = None if weights is None else tuple(np.asarray(weights, dtype=float))
+    return mix_hops(_rows(heads, shares, n), poisson_distribution(tau))
+
+
+@lru_cache(maxsize=128)  # one kernel is asked for with many totals, and again with what is broken
+def _rows(slope: tuple[float, ...], weights: tuple[float, ...] | None, n: int) -> Float[np.ndarray, "rows n"]:
+    """Return the last rows of A^0, …, A^MOST_HOPS of one kernel A."""
+    return hop_rows(structured_kernels(1, slope=slope, weights=weights), MOST_HOPS, n)
 
 
 def is_u(p: Float[np.ndarray, "n"]) -> bool:

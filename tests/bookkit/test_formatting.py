@@ -112,7 +112,7 @@ def test_a_term_has_one_definition():
         dict(re.findall(r"^\* - (\*\*.*)\n  - (.*)$", (ROOT / "book" / f"{page}.md").read_text(), re.MULTILINE))
         for page in ("notation", "one_page")
     )
-    assert (len(terms), len(words)) == (46, 12)
+    assert (len(terms), len(words)) == (50, 12)
     assert [term for term, text in words.items() if not terms[term].startswith(text)] == []
 
 
