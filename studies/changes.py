@@ -21,7 +21,7 @@ BLOCK = 8
 
 def next_token(model: Any, **inputs: Any) -> Float[Tensor, "B v"]:
     """Return the distribution of the token that follows each prompt."""
-    return model(**inputs, logits_to_keep=1).logits[:, -1].softmax(-1)
+    return model(**inputs, logits_to_keep=1).logits[:, -1].float().softmax(-1)
 
 
 def first_of(cache: Any, stop: int, copies: int) -> DynamicCache:
@@ -85,7 +85,7 @@ def measure_gradient(model: Any, ids: Int[Tensor, "n"], front: Sequence[int] = (
     x = embedded(model, ids, front).requires_grad_()
     next_token(model, inputs_embeds=x[None]).max().backward()
     assert x.grad is not None
-    return x.grad[len(front) :].norm(dim=-1).cpu().numpy()
+    return x.grad[len(front) :].float().norm(dim=-1).cpu().numpy()
 
 
 def embedded(model: Any, ids: Tensor, front: Sequence[int]) -> Tensor:

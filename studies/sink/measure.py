@@ -26,6 +26,7 @@ from posbias.prompts import write_prompts
 from posbias.settings import Settings
 from studies.changes import measure_gradient
 from studies.making import go_on
+from studies.sink.tables import WHOLE
 from studies.summaries import shave
 
 PLACES = 8
@@ -84,6 +85,30 @@ def measure_text(settings: Settings) -> xr.Dataset:
     arrays: dict[str, Any] = {name: (DIMS[: x.ndim], shave(x)) for name, x in found.items()}
     arrays["document"] = (("prompt",), session.prompts.origins.astype(np.int32))
     return xr.Dataset(arrays, {"arm": list(ARMS)}, session.provenance())
+
+
+def measure_layers(settings: Settings) -> xr.Dataset:
+    """Measure each prompt as it is, and with the first token's value zero in each layer alone, in bfloat16.
+
+    ``gradient`` (prompt, arm, position) and ``loss`` (prompt, arm); arms are ``whole`` and the layers' numbers, from 0.
+    """
+    session = Session(replace(settings, quantities=("mixing", "influence")))
+    model: Any = session.instrument.model.to(torch.bfloat16)
+    ids, T = session.ids, len(family_of(model.config).layers(model))
+
+    def read(k: int) -> Mapping[str, np.ndarray]:
+        rows: dict[str, list[Any]] = {"gradient": [], "loss": []}
+        for layers in ((), *((t,) for t in range(T))):
+            with sink_off(model, layers):
+                rows["gradient"].append(measure_gradient(model, ids[k]))
+                rows["loss"].append(_loss(model, ids[k]))
+        return {name: np.array(row, dtype=np.float32) for name, row in rows.items()}
+
+    found = go_on(settings.prompts, read, _place(settings, "layers"))
+    arrays: dict[str, Any] = {name: (DIMS[: x.ndim], shave(x)) for name, x in found.items()}
+    arrays["document"] = (("prompt",), session.prompts.origins.astype(np.int32))
+    arms_read = [WHOLE, *(str(t) for t in range(T))]
+    return xr.Dataset(arrays, {"arm": arms_read}, session.provenance() | {"dtype": "bfloat16"})
 
 
 @torch.no_grad()

@@ -43,8 +43,8 @@ class Sizes:
     sets: int = 40
     heads: int = 16
     """Sets in which heads and influence are read."""
-    prompts: int = 32
-    used: int = 12
+    prompts: int = 24
+    used: int = 10
     """Prompts of which tokens are replaced."""
     each: int = 11
     """Of how many neighbouring tokens one is replaced."""

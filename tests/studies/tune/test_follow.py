@@ -1,0 +1,86 @@
+"""Whether quantities follow answers, on profiles that are known; the page's words when three seeds are there."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from studies.tune import evidence, follow
+
+N = 66
+
+
+def text(middle, prompts=12):
+    """Return an entry whose middle half has so large a part of each profile."""
+    rng = np.random.default_rng(0)
+    p = np.full(N, (1 - middle) / 34)
+    p[17:49] = middle / 32
+    rows = p * rng.uniform(0.9, 1.1, size=(prompts, 1))
+    use = np.full_like(rows, np.nan)
+    for k in range(prompts):
+        places = [0, *range(1 + k % 4, N - 1, 4), N - 1]
+        use[k, places] = rows[k, places]
+    arrays = {"influence": rows, "use": use, "contributions": rows, "loss": np.full(prompts, 3.0 + middle)}
+    return xr.Dataset({x: (("prompt", "position")[: v.ndim], v) for x, v in arrays.items()})
+
+
+def texts(**shares):
+    return {arm: text(share) for arm, share in shares.items()}
+
+
+def test_a_share_is_that_of_the_middle():
+    shares = follow.middle_shares(texts(before=0.3), "use")
+    assert shares["before"][0] == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(
+    ("every", "middle", "verdict"), [(0.4, 0.5, "follows"), (0.31, 0.31, "stays"), (0.4, 0.38, "open")]
+)
+def test_a_verdict_is_that_of_the_threshold(every, middle, verdict):
+    found = texts(before=0.3, every=every, middle=middle)
+    row = follow.change_table(found).loc["use"]
+    assert follow.verdict_of(row) == verdict and row["every"] == pytest.approx(every - 0.3)
+    check = follow.follow_checks(found)[1]
+    assert check.passed == (verdict == "follows") and not any(check.broken["nothing moves"])
+    assert f"use {follow._SAID[verdict]}" in follow.follow_said(found)
+
+
+def test_nothing_is_said_of_what_was_not_measured():
+    kept = {"before.text": text(0.3), "every.seed-0.text": text(0.4)}
+    assert not follow.texts_of(kept) and "not measured" in follow.follow_said({}) and follow.follow_checks({}) == []
+    kept["middle.seed-0.text"] = text(0.5)
+    assert [*follow.texts_of(kept)] == ["before", "every", "middle"]
+
+
+def answers(ends, middle):
+    """Return 40 sets in which so large a share of the ends, and of the places between, is right."""
+    rng = np.random.default_rng(1)
+    share = np.array([ends, *[middle] * 6, ends])
+    right = (rng.random((40, 8)) < share).astype(float)
+    source = np.where(right == 1, np.arange(8), -1)
+    return xr.Dataset({"correct": (("context", "place"), right), "source": (("context", "place"), source)})
+
+
+def seen_of(seeds, middle=0.95):
+    """Return evidence of both trainings with so many seeds."""
+    kept = {"before.answers": answers(0.8, 0.2), "every.seed-0.training": xr.Dataset(coords={"step": range(60)})}
+    for seed in range(seeds):
+        kept[f"every.seed-{seed}.answers"] = answers(0.95, middle)
+        kept[f"middle.seed-{seed}.answers"] = answers(0.6, 0.95)
+    by_seed = {seed: evidence.tables.answers_of(kept, seed) for seed in range(seeds)}
+    return evidence.Evidence(kept, by_seed)
+
+
+@pytest.mark.parametrize(("seeds", "undecided"), [(1, True), (2, True), (3, False)])
+def test_three_seeds_decide(seeds, undecided):
+    seen = seen_of(seeds)
+    check, said = evidence.asked_check(seen), evidence.numbers(seen)
+    assert check.passed and check.how["undecided"] == undecided
+    assert not np.mean(check.broken["places mixed"]) > 0.2
+    assert ("three seeds that" in said["why_open"]) != undecided
+    assert said["why_scope"] == ("one seed each of three", "two seeds each of three", "three seeds each")[seeds - 1]
+    assert ("seed 1" in said["why_again"]) == (seeds > 1)
+
+
+def test_a_loss_refutes():
+    seen = seen_of(3, middle=0.02)
+    assert not evidence.asked_check(seen).passed and "does not hold in all" in evidence.open_said(seen)
