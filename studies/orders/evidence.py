@@ -16,8 +16,9 @@ from studies.orders import tables
 
 COLOURS = {"written": "#000000", "shuffled": "#0072B2", "drawn": "#D55E00"}
 NAMES = {"written": "as written", "shuffled": "shuffled", "drawn": "drawn at random"}
-LEAST, RANK, APART = 0.10, 0.80, 0.05
-"""Thresholds: a proper part of an end, and the rank correlation and distance with which a profile survives."""
+LEAST, RANK, APART, MOVED = 0.10, 0.80, 0.05, 0.01
+"""Thresholds: a proper part of an end, rank correlation and distance with which a profile survives, and a distance that
+makes no difference."""
 ENDS = {"first": "beginning", "last": "end"}
 
 
@@ -28,6 +29,8 @@ class Evidence:
     order: xr.Dataset
     split: pd.DataFrame
     small: dict[str, pd.DataFrame]
+    rounded: dict[str, pd.DataFrame]
+    """What rounding to 4 bits moves, of small models that it was measured of."""
 
     def part(self, name: str) -> pd.Series:
         """Return value, low and high of one row, such as ``first eighth: proper``."""
@@ -41,7 +44,50 @@ def load_evidence() -> Evidence:
     small = {}
     for name in ("bloom-12", "llama-12"):
         small[name] = tables.split_table(kept[f"{name}.gradient-builtin"], "gradient")
-    return Evidence(order, tables.split_table(order, "gradient"), small)
+    rounded = {name.partition(".")[0]: tables.rounding_table(kept[name]) for name in kept if name.endswith(".rounded")}
+    return Evidence(order, tables.split_table(order, "gradient"), small, rounded)
+
+
+def bits_said(seen: Evidence) -> str:
+    """Return a sentence on weights rounded to 4 bits."""
+    if not seen.rounded:
+        return ""
+    within = sum(is_same(table) for table in seen.rounded.values())
+    apart = max(table.loc["apart", "value"] for table in seen.rounded.values())
+    moved = max(abs(table.loc[f"{end} eighth", "value"]) for table in seen.rounded.values() for end in ENDS)
+    return (
+        f"Rounding the weights of {len(seen.rounded)} small models to 4 bits changes no profile by gradient by our "
+        f"thresholds in {within}: they move by {apart:.3f} of the prompt at most, and an end by {moved:.2f}."
+    )
+
+
+def is_same(table: pd.DataFrame) -> bool:
+    """Say whether rounding makes no difference to a profile: by its distance with its interval, and by its ends."""
+    ends = max(abs(table.loc[f"{end} eighth", "value"]) for end in ENDS)
+    return bool(table.loc["apart", "high"] <= MOVED and ends <= LEAST)
+
+
+def differs(table: pd.DataFrame) -> bool:
+    """Say whether rounding makes a difference with a whole interval."""
+    ends = [table.loc[f"{end} eighth"] for end in ENDS]
+    return bool(table.loc["apart", "low"] > MOVED or max(max(x["low"], -x["high"]) for x in ends) > LEAST)
+
+
+def bits_checks(seen: Evidence) -> list[Check]:
+    """Return the check of Y-bits, none if nothing was rounded."""
+    if not seen.rounded:
+        return []
+    same = [model for model, table in seen.rounded.items() if is_same(table)]
+    other = [model for model, table in seen.rounded.items() if differs(table)]
+    apart = max(table.loc["apart", "value"] for table in seen.rounded.values())
+    doubled = [table * 100 for table in seen.rounded.values()]
+    return [Check(
+        "Y-bits", "", "Rounding to 4 bits makes no difference to a profile by gradient.", not other,
+        f"{len(same)} of {len(seen.rounded)} models, at most {apart:.3f} of the prompt apart",
+        "a whole interval lies beyond 0.01 of the prompt, or 0.10 of an equal share at an end",
+        {"a hundred times as far": [not any(differs(table) for table in doubled)]}, f"it does in {', '.join(other)}",
+        {"undecided": len(same) < len(seen.rounded)},
+    )]  # fmt: skip
 
 
 def numbers(seen: Evidence) -> dict[str, Any]:
@@ -56,7 +102,7 @@ def numbers(seen: Evidence) -> dict[str, Any]:
             found[f"why_{end}_{part}"] = seen.part(f"{end} eighth: {part}")["value"]
     found |= {"why_rank": rank["value"], "why_rank_low": rank["low"], "why_rank_high": rank["high"]}
     verdict = "true" if survives(seen.split) else "undecided" if may_survive(seen.split) else "false"
-    found |= {"why_apart": apart["value"], "why_survives": verdict}
+    found |= {"why_apart": apart["value"], "why_survives": verdict, "why_bits": bits_said(seen)}
     for name, table in seen.small.items():
         found[f"why_{name.partition('-')[0]}"] = table.loc["last eighth: earned", "value"]
     return found
@@ -144,4 +190,4 @@ def order_checks(seen: Evidence) -> list[Check]:
         f"rank {rank:.2f}, {apart:.2f} apart", "an interval lies wholly beyond its threshold",
         {"places of shuffled prompts mixed": shuffled}, "the profiles differ", {"undecided": not survives(seen.split)},
     ))  # fmt: skip
-    return found
+    return found + bits_checks(seen)

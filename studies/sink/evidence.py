@@ -19,7 +19,35 @@ LIMITS = {"apart": 0.05, "first": 0.10, "last": 0.10, "loss": 0.05}
 def load_evidence() -> Mapping[str, xr.Dataset]:
     """Return what ``results/sink.nc`` keeps of SmolLM2."""
     kept = results.load("sink")
-    return {"text": kept["smollm2.text"], "answers": kept["smollm2.answers"]}
+    return {part: kept[f"smollm2.{part}"] for part in ("text", "answers", "layers") if f"smollm2.{part}" in kept}
+
+
+def layer_table(entry: xr.Dataset) -> pd.DataFrame:
+    """Return by layer what its silence alone costs and moves."""
+    return tables.loss_table(entry).join(tables.change_table(entry, "gradient"))
+
+
+def layers_said(seen: Mapping[str, xr.Dataset]) -> str:
+    """Return a sentence on the sink's silence in one layer at a time."""
+    if "layers" not in seen:
+        return "Layer by layer this was not measured."
+    table, prompts = layer_table(seen["layers"]), seen["layers"].sizes["prompt"]
+    worst, most = str(table["loss"].idxmax()), table["loss"].max()
+    small = int((table["loss"] <= LIMITS["loss"]).sum())
+    return (
+        f"In one layer alone, silence costs at most {most:.2f} nats (layer {int(worst) + 1}), and at most "
+        f"{LIMITS['loss']:.2f} in {small} of {len(table)} layers ({prompts} texts, in bfloat16)."
+    )
+
+
+def rows_shown(seen: Mapping[str, xr.Dataset]) -> pd.DataFrame:
+    """Return the page's table: all layers, and the one layer whose silence costs most."""
+    rows = shown(seen)
+    if "layers" in seen:
+        table = layer_table(seen["layers"])
+        worst = table["loss"].idxmax()
+        rows.loc[f"silent in layer {int(worst) + 1} alone"] = table.loc[worst]
+    return rows
 
 
 def shown(seen: Mapping[str, xr.Dataset]) -> pd.DataFrame:
@@ -37,7 +65,7 @@ def numbers(seen: Mapping[str, xr.Dataset]) -> dict[str, Any]:
         "why_silent_first": silent["first"], "why_silent_last": -silent["last"],
         "why_silent_right": right["change"], "why_silent_right_low": right["low"],
         "why_silent_right_high": right["high"], "why_sink_sets": seen["answers"].sizes["context"],
-        "why_sink_prompts": seen["text"].sizes["prompt"],
+        "why_sink_prompts": seen["text"].sizes["prompt"], "why_sink_layers": layers_said(seen),
     }  # fmt: skip
 
 

@@ -56,12 +56,16 @@ def load_evidence() -> Evidence:
 def numbers(seen: Evidence) -> dict[str, Any]:
     """Return what the prose says of training."""
     gains = tables.gain_table(seen.first)
+    every = gains.loc["every"]
     leads = [tables.gain_table(arms) for arms in seen.judged.values()]
     return {
         "why_steps": seen.kept["every.seed-0.training"].sizes["step"],
         "why_sets": seen.first[BEFORE].sizes["context"],
         "why_before_middle": gains.loc[BEFORE, "middle"],
         "why_every_middle": min(x.loc["every", "middle"] for x in leads),
+        "why_every_gain": every["gain"],
+        "why_every_low": every["gain low"],
+        "why_every_high": every["gain high"],
         "why_controls": controls_said(seen),
         "why_again": again_said(seen),
         "why_scope": scope_said(seen),
@@ -83,8 +87,8 @@ def scope_said(seen: Evidence) -> str:
     """Return with how many seeds Y-asked's two trainings were done, of those that its threshold asks for."""
     every, middle = (seeds_with(seen, arm) for arm in ASKED)
     if every == middle:
-        return f"{COUNTS[every]} each" + ("" if every >= SEEDS else " of three")
-    return f"{COUNTS[every]} of three for every place, {COUNTS[middle]} for the middle"
+        return COUNTS[every] + ("" if every >= SEEDS else " of the three that our threshold asks for")
+    return f"{COUNTS[every]} for every place and {COUNTS[middle]} for the middle, of three"
 
 
 def gain_said(seen: Evidence) -> str:
@@ -217,9 +221,14 @@ def is_decided(seen: Evidence) -> bool:
     return all(is_asked(arms) for arms in seen.judged.values())
 
 
-def is_refuted(seen: Evidence) -> bool:
+def is_refuted(judged: Mapping[int, Arms]) -> bool:
     """Say whether with every place the middle gains next to nothing in each seed."""
-    return all(tables.gain_table(arms).loc["every", "gain high"] < NOTHING for arms in seen.judged.values())
+    return all(tables.gain_table(arms).loc["every", "gain high"] < NOTHING for arms in judged.values())
+
+
+def turned_round(arms: Arms) -> dict[str, xr.Dataset]:
+    """Return answers with those before training turned round: wrong where they were right."""
+    return {**arms, BEFORE: arms[BEFORE].assign(correct=1 - arms[BEFORE]["correct"])}
 
 
 def asked_check(seen: Evidence) -> Check:
@@ -233,10 +242,12 @@ def asked_check(seen: Evidence) -> Check:
         gain = ranged((x["gain"], x["gain low"], x["gain high"]))
         found.append(f"seed {seed}: every place {gain}, middle {lead:+.2f} more there than at the ends")
     few = len(judged) < SEEDS
+    turned = {seed: turned_round(arms) for seed, arms in judged.items()}
     return Check(
         "Y-asked", "", f"The lost middle is a matter of what training asked for ({COUNTS[len(judged)]}).",
-        not is_refuted(seen), "; ".join(found), "the middle's gain is below 0.05 in each seed",
-        {"places mixed": mixed}, "the middle gains next to nothing", {"undecided": few or not is_decided(seen)},
+        not is_refuted(judged), "; ".join(found), "the middle's gain is below 0.05 in each seed",
+        {"places mixed": mixed, "answers before turned round": [not is_refuted(turned)]},
+        "the middle gains next to nothing", {"undecided": few or not is_decided(seen)},
     )  # fmt: skip
 
 

@@ -58,3 +58,15 @@ def test_tables_say_what_was_put_in():
     assert table.loc["silent", "apart"] > 0.05
     assert np.isclose(loss_table(kept(0.0)).loc["silent", "loss"], 0.5)
     assert np.isclose(change_table(kept(0.0), "gradient").loc["silent", "apart"], 0)
+
+
+def test_the_worst_layer_has_a_row():
+    from studies.sink import evidence
+
+    names = {"arm": ["whole", "0", "1"]}
+    g, loss = np.ones((6, 3, 34)), np.zeros((6, 3)) + [1.0, 1.01, 1.5]
+    layers = xr.Dataset({"gradient": (("prompt", "arm", "position"), g), "loss": (("prompt", "arm"), loss)}, names)
+    seen = {"text": kept(0.0), "layers": layers}
+    assert np.isclose(evidence.rows_shown(seen).loc["silent in layer 2 alone", "loss"], 0.5)
+    assert "0.50 nats (layer 2), and at most 0.05 in 1 of 2 layers" in evidence.layers_said(seen)
+    assert "not measured" in evidence.layers_said({"text": kept(0.0)})

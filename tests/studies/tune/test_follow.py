@@ -75,9 +75,9 @@ def test_three_seeds_decide(seeds, undecided):
     seen = seen_of(seeds)
     check, said = evidence.asked_check(seen), evidence.numbers(seen)
     assert check.passed and check.how["undecided"] == undecided
-    assert not np.mean(check.broken["places mixed"]) > 0.2
+    assert np.mean(check.broken["places mixed"]) <= 0.2 and not any(check.broken["answers before turned round"])
     assert ("three seeds that" in said["why_open"]) != undecided
-    assert said["why_scope"] == ("one seed each of three", "two seeds each of three", "three seeds each")[seeds - 1]
+    assert said["why_scope"].startswith(("one seed of", "two seeds of", "three seeds")[seeds - 1])
     assert ("seed 1" in said["why_again"]) == (seeds > 1)
 
 
