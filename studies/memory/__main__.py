@@ -20,6 +20,7 @@ def main(words: Sequence[str] | None = None) -> None:
     names = [".".join(parts) for parts in product(NETWORKS, TEXTS)]
     parser = argparse.ArgumentParser("python -m studies.memory", description="Networks on texts of known memory.")
     parser.add_argument("network", nargs="*", default=names, help="such as rope.copy-64; all unless given")
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help="of weights and texts")
     parser.add_argument("--output", "-o", type=Path, default=results.FOLDER / "memory.nc", help="file of entries")
     asked = parser.parse_args(words)
     unknown = [name for name in asked.network if name not in names]
@@ -27,7 +28,7 @@ def main(words: Sequence[str] | None = None) -> None:
         parser.error(f"network: expected some of {', '.join(names)}, received {', '.join(unknown)}")
     kept = results.Results(asked.output) if asked.output.is_file() else {}
     lacking = [name for name in asked.network if name not in kept]
-    for name, data in train_all(lacking, SEEDS, asked.output):
+    for name, data in train_all(lacking, asked.seeds, asked.output):
         losses = " ".join(f"{x:.2f}" for x in data["loss"].values)
         print(f"{asked.output}: {name}, losses {losses}, optimum {float(data['optimum'][0]):.2f}", flush=True)
 

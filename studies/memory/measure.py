@@ -98,8 +98,8 @@ def measure_network(name: str, seed: int, path: Path) -> tuple[dict[str, np.ndar
     kind = name.partition(".")[2]
     network, seconds = train_network(name, seed, path)
     loss, optimum = held_out(network, kind)
-    found = [read_profiles(network, text) for text in (kind, "none")]
-    arrays = {x: shave(np.stack([part[x] for part in found]).astype(np.float32)) for x in ("use", "gradient")}
+    own, free = (read_profiles(network, text) for text in (kind, "none"))
+    arrays = {x: shave(np.stack([own[x], free[x]]).astype(np.float32)) for x in ("use", "gradient")}
     return arrays | {"loss": np.array(loss), "optimum": np.array(optimum)}, seconds
 
 

@@ -96,9 +96,9 @@ def gain_said(seen: Evidence) -> str:
     found = [tables.gain_table(arms).loc["every"] for arms in seen.by_seed.values() if "every" in arms]
     if len(found) == 1:
         return ranged((found[0]["gain"], found[0]["gain low"], found[0]["gain high"]))
-    least, most = (f(x["gain"] for x in found) for f in (min, max))
+    gains = [x["gain"] for x in found]
     low, high = min(x["gain low"] for x in found), max(x["gain high"] for x in found)
-    return f"{least:.2f} to {most:.2f} (intervals from {low:.2f} to {high:.2f})"
+    return f"{min(gains):.2f} to {max(gains):.2f} (intervals from {low:.2f} to {high:.2f})"
 
 
 def open_said(seen: Evidence) -> str:
