@@ -224,6 +224,9 @@ def end_numbers(seen: Evidence) -> dict[str, Any]:
         "far": len(biased),
         "far_prior": biased[TASK].mean(),
         "far_recency": biased["recency"].mean(),
+        "far_all": len(seen.reach),
+        "far_all_prior": seen.reach[TASK].mean(),
+        "far_all_recency": seen.reach["recency"].mean(),
         "hours": sum(run.results.attrs["seconds"] for run in seen.runs) / 3600,
     }
     return {f"networks_{name}": x for name, x in found.items()}
