@@ -39,16 +39,16 @@ def test_real_questions_are_judged_as_their_threshold_says(correct, lost, passed
     check = checks.real_check(seen, np.random.default_rng(0))
     assert (check.passed, check.how["undecided"]) == (passed, undecided)
     assert not any(check.broken["places of each question shuffled"])
-    said = evidence.real_said(seen)
-    assert "Of 30 real questions" in said["documents_real_answer"]
-    assert f"{correct[:, 0].mean():.0%} correctly if the right passage is first" in said["documents_real_answer"]
+    said = evidence.real_answer(seen)
+    assert "Of 30 real questions" in said
+    assert f"{correct[:, 0].mean():.0%} correctly if the right passage is first" in said
 
 
 def test_before_they_were_asked_the_page_says_so():
     seen = asked(U)
     before = evidence.Evidence({}, {"floors": seen.questions["floors"]})
     assert before.real is None and evidence.question_numbers(before) == {}
-    assert "were not asked by place yet" in evidence.real_said(before)["documents_real_answer"]
+    assert "were not asked by place yet" in evidence.real_answer(before)
 
 
 def test_rows_that_show_a_difference_grow_with_its_square():
