@@ -44,7 +44,7 @@ def judged_numbers(judged: Mapping[str, Judged]) -> dict[str, Any]:
         for name in ("vectors", "positions", "law", "aligned", "layer-shares", "fixed-attention"):
             found[f"predictions_{short}_{name}"] = means["W1"][name]
             found[f"predictions_{short}_rank_{name}"] = means["rank correlation"][name]
-    ranks, tv = wide["rank correlation"][list(MODELS)], wide["total variation"]
+    ranks = wide["rank correlation"][list(MODELS)]
     ceilings = [judged[m].ceiling for m in MODELS]
     large = {measure: wide[measure][list(TEXTS)].mean(axis=1) for measure in ("W1", "rank correlation")}
     for name in ("influence", "contributions", "measured-attention", "power", "even"):
@@ -57,7 +57,6 @@ def judged_numbers(judged: Mapping[str, Judged]) -> dict[str, Any]:
         "predictions_reversed": int((ranks.loc["layer-shares"] < 0).sum()),
         "predictions_contributions_least": ranks.loc["contributions"].min(),
         "predictions_power_as_good": int((ranks.loc["power"].round(2) >= ranks.loc["contributions"].round(2)).sum()),
-        "predictions_attention_tv": int((tv.loc["measured-attention"] < tv.loc["contributions"])[list(MODELS)].sum()),
         "predictions_llama": ranks.loc["contributions", "llama-12"],
         "predictions_llama_power": ranks.loc["power", "llama-12"],
     }
