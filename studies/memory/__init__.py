@@ -6,7 +6,7 @@ else any of 16. Optimal prediction uses the last k letters alike, and no other. 
 have ALiBi, rotary positions or none, and three seeds each. How many steps a text takes was set by the loss alone.
 
 A profile is what each of 128 letters has of the next one, by use (total variation of the prediction if the letter is
-replaced) or by gradient. Its *reach* is the farthest distance from the next letter, the first eighth of the prompt left
+replaced) or by gradient. Its *reach* is the furthest distance from the next letter, the first eighth of the prompt left
 out, at which it is half of its greatest value there or more: k if prediction is optimal.
 
 Thresholds, set on 2026-11-29 before any profile was measured.
