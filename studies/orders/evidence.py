@@ -24,11 +24,10 @@ ENDS = {"first": "beginning", "last": "end"}
 
 @dataclass(frozen=True)
 class Evidence:
-    """Hold SmolLM2's profiles in five orders, their proper and earned parts, and those of two small models."""
+    """Hold SmolLM2's profiles in five orders, their proper and earned parts."""
 
     order: xr.Dataset
     split: pd.DataFrame
-    small: dict[str, pd.DataFrame]
     rounded: dict[str, pd.DataFrame]
     """What rounding to 4 bits moves, of small models that it was measured of."""
 
@@ -41,11 +40,8 @@ def load_evidence() -> Evidence:
     """Return what ``results/orders.nc`` keeps of gradients."""
     kept = results.load("orders")
     order = kept["smollm2.gradient"]
-    small = {}
-    for name in ("bloom-12", "llama-12"):
-        small[name] = tables.split_table(kept[f"{name}.gradient-builtin"], "gradient")
     rounded = {name.partition(".")[0]: tables.rounding_table(kept[name]) for name in kept if name.endswith(".rounded")}
-    return Evidence(order, tables.split_table(order, "gradient"), small, rounded)
+    return Evidence(order, tables.split_table(order, "gradient"), rounded)
 
 
 def bits_said(seen: Evidence) -> str:
@@ -103,8 +99,9 @@ def numbers(seen: Evidence) -> dict[str, Any]:
     found |= {"why_rank": rank["value"], "why_rank_low": rank["low"], "why_rank_high": rank["high"]}
     verdict = "true" if survives(seen.split) else "undecided" if may_survive(seen.split) else "false"
     found |= {"why_apart": apart["value"], "why_survives": verdict, "why_bits": bits_said(seen)}
-    for name, table in seen.small.items():
-        found[f"why_{name.partition('-')[0]}"] = table.loc["last eighth: earned", "value"]
+    curves = tables.profiles(seen.order, "gradient")
+    for short, order in (("text", "written"), ("drawn", "drawn")):
+        found[f"why_three_{short}"] = float(curves[order][0][-3:].mean())
     return found
 
 
@@ -133,6 +130,8 @@ def draw_orders(seen: Evidence) -> None:
         ax.fill_between(part, low, high, color=colour, alpha=0.15, lw=0)
     ax.axhline(1, color="0.6", lw=0.8)
     ax.set(xlabel="sixteenth of the prompt", ylabel="influence, equal share = 1", yscale="log")
+    ax.set_yticks([0.6, 1, 2, 3, 4], ["0.6", "1", "2", "3", "4"])
+    ax.minorticks_off()
     ax.legend(fontsize=8)
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 import xarray as xr
 
 from studies import results
-from studies.checks import Check
+from studies.checks import Check, ranged
 from studies.sink import tables
 
 LIMITS = {"apart": 0.05, "first": 0.10, "last": 0.10, "loss": 0.05}
@@ -48,6 +48,14 @@ def rows_shown(seen: Mapping[str, xr.Dataset]) -> pd.DataFrame:
         worst = table["loss"].idxmax()
         rows.loc[f"silent in layer {int(worst) + 1} alone"] = table.loc[worst]
     return rows
+
+
+def ranges(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return each number of a table with its interval."""
+    table = pd.DataFrame(index=rows.index.rename("the first token is"))
+    for name in LIMITS:
+        table[name] = [ranged((x[name], x[f"{name} low"], x[f"{name} high"])) for _, x in rows.iterrows()]
+    return table
 
 
 def shown(seen: Mapping[str, xr.Dataset]) -> pd.DataFrame:

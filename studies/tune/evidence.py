@@ -14,6 +14,7 @@ import xarray as xr
 from studies import results
 from studies.checks import Check, ranged
 from studies.tune import tables
+from studies.tune.facts import ASKED as ASKED_OF
 from studies.tune.follow import follow_checks, follow_said, texts_of
 from studies.tune.tables import BEFORE
 
@@ -22,6 +23,8 @@ NAMES |= {"apart": "every place, no competitors", "text": "running text"}
 COLOURS = {BEFORE: "#000000", "every": "#0072B2", "middle": "#D55E00", "ends": "#009E73"}
 ASKED = ("every", "middle")
 """The two trainings on which Y-asked is decided."""
+SETS = 4
+"""Sets of documents in a step of training."""
 SEEDS, NOTHING = 3, 0.05
 """How many seeds the threshold asks for, and below what gain the claim is refuted."""
 Arms = Mapping[str, xr.Dataset]
@@ -63,16 +66,28 @@ def numbers(seen: Evidence) -> dict[str, Any]:
         "why_sets": seen.first[BEFORE].sizes["context"],
         "why_before_middle": gains.loc[BEFORE, "middle"],
         "why_every_middle": min(x.loc["every", "middle"] for x in leads),
+        "why_every_ends": min(x.loc["every", "ends"] for x in leads),
+        "why_ends_middle": gains.loc["ends", "middle"],
+        "why_questions": seen.kept["every.seed-0.training"].sizes["step"] * SETS * ASKED_OF,
+        "why_ends_seeds": COUNTS[seeds_with(seen, "ends")],
+        **by_place(seen.first),
         "why_every_gain": every["gain"],
         "why_every_low": every["gain low"],
         "why_every_high": every["gain high"],
         "why_controls": controls_said(seen),
-        "why_again": again_said(seen),
         "why_scope": scope_said(seen),
-        "why_gain": gain_said(seen),
         "why_open": open_said(seen),
         "why_follow": follow_said(texts_of(seen.kept)),
     }
+
+
+def by_place(arms: Arms) -> dict[str, float]:
+    """Return the right answers at some places that the prose names."""
+    right = {arm: found[0] for arm, found in tables.right_by_place(arms).items()}
+    numbers = {f"why_place_first_{arm}": right[arm][0] for arm in (BEFORE, "middle")}
+    numbers |= {f"why_place_last_{arm}": right[arm][-1] for arm in (BEFORE, "middle")}
+    numbers |= {f"why_second_{arm}": right[arm][1] for arm in (BEFORE, "ends")}
+    return numbers | {"why_late_ends": right["ends"][5:7].max()}
 
 
 def seeds_with(seen: Evidence, arm: str) -> int:
@@ -91,16 +106,6 @@ def scope_said(seen: Evidence) -> str:
     return f"{COUNTS[every]} for every place and {COUNTS[middle]} for the middle, of three"
 
 
-def gain_said(seen: Evidence) -> str:
-    """Return by how much more the middle gains than the ends with every place, of all seeds."""
-    found = [tables.gain_table(arms).loc["every"] for arms in seen.by_seed.values() if "every" in arms]
-    if len(found) == 1:
-        return ranged((found[0]["gain"], found[0]["gain low"], found[0]["gain high"]))
-    gains = [x["gain"] for x in found]
-    low, high = min(x["gain low"] for x in found), max(x["gain high"] for x in found)
-    return f"{min(gains):.2f} to {max(gains):.2f} (intervals from {low:.2f} to {high:.2f})"
-
-
 def open_said(seen: Evidence) -> str:
     """Return what the seeds leave open."""
     few = len(seen.judged)
@@ -111,26 +116,6 @@ def open_said(seen: Evidence) -> str:
     so_far = "in which it does" if is_decided(seen) else "and it does not hold in all of them"
     have = f"we have both trainings with {COUNTS[few]}"
     return f"That the lost middle is a matter of training was to hold in three seeds; {have}, {so_far}."
-
-
-def again_said(seen: Evidence) -> str:
-    """Return a sentence on the trainings with other seeds: another start, other facts, the same sets to answer."""
-    found = []
-    for seed, arms in seen.by_seed.items():
-        for arm, column in (("every", "gain"), ("middle", "lead")):
-            if arm in arms and arms is not seen.first:
-                x = tables.gain_table(arms).loc[arm]
-                told = ranged((x[column], x[f"{column} low"], x[f"{column} high"]))
-                found.append(f"{_AGAIN[arm].format(told)} (seed {seed})")
-    if not found:
-        return "We have trained with one seed alone."
-    return f"Trained again, from other starts and on other facts, it does the same: {'; '.join(found)}."
-
-
-_AGAIN = {
-    "every": "with every place the middle gains {} more than the ends",
-    "middle": "with the middle alone the middle is ahead of the ends by {}",
-}
 
 
 def controls_said(seen: Evidence) -> str:
@@ -152,35 +137,16 @@ _CONTROLS = {"apart": "documents that do not compete", "text": "running text"}
 
 
 def shown(seen: Evidence) -> pd.DataFrame:
-    """Return the table of the page: a row an arm of the first seed, ends, middle, gain, blur and wrong answers."""
-    gains, laws = tables.gain_table(seen.first), tables.law_table(seen.first)
-    table = gains[["ends", "middle"]].copy()
-    spans = {}
-    for name, one in (("gain", gains), ("blur", laws)):
-        low, high = (f"{name} {x}" if name == "gain" else x for x in ("low", "high"))
-        spans[name] = ["–" if np.isnan(x[name]) else ranged((x[name], x[low], x[high])) for _, x in one.iterrows()]
-    table["gain (95%)"], table["blur (95%)"] = spans["gain"], spans["blur"]
-    table["wrong"] = laws["wrong"]
-    order = [arm for arm in NAMES if arm in table.index]
-    return table.loc[order].rename(index=NAMES).rename_axis("trained on")
-
-
-def seeds_shown(seen: Evidence) -> pd.DataFrame:
-    """Return by seed and arm what decides Y-asked, and right answers at the ends and between them."""
+    """Return the table of the page: arms and seeds, ends, middle, and by how much more it gains."""
     rows = {}
     for seed, arms in seen.by_seed.items():
-        gains = tables.gain_table(arms).drop(BEFORE)
-        for arm in [x for x in NAMES if x in gains.index]:
+        gains = tables.gain_table(arms)
+        for arm in [x for x in NAMES if x in gains.index and (x != BEFORE or arms is seen.first)]:
             x = gains.loc[arm]
-            rows[seed, NAMES[arm]] = {
-                "ends": x["ends"],
-                "middle": x["middle"],
-                "gain (95%)": ranged((x["gain"], x["gain low"], x["gain high"])),
-                "middle less ends (95%)": ranged((x["lead"], x["lead low"], x["lead high"])),
-            }
-    table = pd.DataFrame.from_dict(rows, orient="index")
-    table.index = pd.MultiIndex.from_tuples(rows, names=["seed", "trained on"])
-    return table
+            gain = "–" if arm == BEFORE else ranged((x["gain"], x["gain low"], x["gain high"]))
+            name = NAMES[arm] if arms is seen.first else f"{NAMES[arm]}, seed {seed}"
+            rows[name] = {"ends": x["ends"], "middle": x["middle"], "gain (95%)": gain}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("trained on")
 
 
 def draw_places(seen: Evidence) -> None:

@@ -10,7 +10,6 @@ import xarray as xr
 from jaxtyping import Float
 
 from posbias import errors
-from posbias.lookup.reading import fit_reading
 from posbias.lookup.scores import mean_with_interval, paired_difference
 
 BEFORE = "before"
@@ -84,29 +83,3 @@ def gain_table(found: Mapping[str, xr.Dataset], score: str = "correct") -> pd.Da
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("arm")
     table.loc[BEFORE, ["gain", "gain low", "gain high"]] = np.nan
     return table
-
-
-def law_table(found: Mapping[str, xr.Dataset]) -> pd.DataFrame:
-    """Return blur and pull of the ends by arm; nan where too few answers are wrong for a law to fit.
-
-    ``ends`` is the mean pull of the first and the last place less that of those between, in nats.
-    """
-    rows = {}
-    for arm, entry in found.items():
-        row = {"wrong": np.nan, "blur": np.nan, "low": np.nan, "high": np.nan, "ends": np.nan}
-        source = entry["source"].values.astype(int)
-        asked = np.arange(source.shape[1])
-        row["wrong"] = int(((source >= 0) & (source != asked)).sum())
-        try:
-            law = fit_reading(source)
-        except ValueError:
-            rows[arm] = row
-            continue
-        low, high = law.blur_interval
-        rows[arm] = row | {
-            "blur": law.blur,
-            "low": low,
-            "high": high,
-            "ends": float(np.mean(law.ends)),
-        }
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("arm")

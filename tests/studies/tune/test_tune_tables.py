@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from studies.tune.tables import answers_of, gain_table, law_table, right_by_place
+from studies.tune.tables import answers_of, gain_table, right_by_place
 
 C, P = 20, 8
 
@@ -32,11 +32,3 @@ def test_arms_of_one_seed_are_taken():
     with pytest.raises(ValueError, match=r"before\.answers"):
         answers_of({"every.seed-0.answers": MIDDLE})
     assert right_by_place({"before": ENDS})["before"][0].tolist() == [1, 0, 0, 0, 0, 0, 0, 1]
-
-
-def test_a_law_needs_wrong_answers():
-    rng = np.random.default_rng(0)
-    near = np.clip(np.arange(P) + rng.choice([-1, 0, 0, 1], size=(C, P)), 0, P - 1)
-    table = law_table({"before": entry([1] * P, near), "every": entry([1] * P)})
-    assert table.loc["before", "blur"] > 1 and table.loc["before", "wrong"] == (near != np.arange(P)).sum()
-    assert np.isnan(table.loc["every", "blur"]) and table.loc["every", "wrong"] == 0
