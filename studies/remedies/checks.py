@@ -12,9 +12,9 @@ R-average, for votes over 4 and 8 rotations
 R-real, ``point``
     heads that were chosen on invented facts point at the right passage of at least .75 of the real questions' prompts,
     and more often than a mean over all heads, with the interval over questions above 0.
-R-real, ``alone``
-    asking with the passage alone that they point at gives more right answers than asking with all: the interval over
-    questions above 0; contradicted if it is below 0, else undecided.
+R-real, each remedy
+    as R-order, over questions in place of sets, right answers a mean over four places, Holm over all remedies that are
+    run on real questions; set before any but ``heads-alone`` was asked (of 25 questions).
 R-alarm at 40 sets
     as before, on the second half of the sets: at least half of the wrong answers found, at most .1 of the right ones
     rung for, the interval of the difference above 0; and at least half of the questions that nothing answers. Only if
@@ -23,16 +23,14 @@ R-alarm at 40 sets
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from jaxtyping import Bool, Float
 
 from posbias.lookup.scores import FEWEST, flip_p_value, paired_difference
 from studies.checks import Check
-from studies.remedies import evidence as e
 from studies.remedies import tables
 from studies.remedies.evidence import Evidence
+from studies.remedies.real import Real
 from studies.remedies.tables import WORDS
 
 ROWS = {
@@ -53,6 +51,15 @@ def helps(gain: Float[np.ndarray, "C"]) -> bool:
     return bool(paired_difference(gain).low > 0 and flip_p_value(gain) <= tables.LEVEL)
 
 
+def sentence(text: str) -> str:
+    """Return a text with a capital.
+
+    >>> sentence("it helps.")
+    'It helps.'
+    """
+    return f"{text[0].upper()}{text[1:]}"
+
+
 def gain_checks(seen: Evidence, rng: np.random.Generator) -> list[Check]:
     """Return the check of each remedy that was run."""
     found = []
@@ -63,19 +70,21 @@ def gain_checks(seen: Evidence, rng: np.random.Generator) -> list[Check]:
     return found
 
 
-def gain_check(seen: Evidence, row: str, part: str, rng: np.random.Generator) -> Check:
+def gain_check(seen: Evidence | Real, row: str, part: str, rng: np.random.Generator) -> Check:
     """Return the check that a remedy helps."""
+    counted, where = ("questions", "Real questions: ") if row == "R-real" else ("sets", "")
     x, gain = seen.table.loc[part], tables.gain_of(seen.right, part)
+    range_ = f"{x['low']:+.2f} to {x['high']:+.2f}"
     passed = bool(x["verdict"] != "does harm")
     if row == "R-oracle":
         passed = bool(passed and x["right"] >= 0.9 and seen.right["closed-book"].mean() <= 0.05)
     by_chance = [helps(gain * rng.choice([-1, 1], len(gain))) for _ in range(20)]
     return Check(
-        row, part, f"{WORDS[part][0].upper()}{WORDS[part][1:]} helps.", passed,
-        f"{x['sets']:.0f} sets: right {x['right']:.2f}, gain {x['gain']:+.2f} ({x['low']:+.2f} to {x['high']:+.2f})",
+        row, part, where + sentence(f"{WORDS[part]} helps."), passed,
+        f"{x['sets']:.0f} {counted}: right {x['right']:.2f}, gain {x['gain']:+.2f} ({range_})",
         "the interval of the gain is below 0 and p by Holm at most .05 (undecided if the remedy does not help either); "
         "with the right document alone also if less than .9 are right",
-        {"signs of the sets' gains at random": by_chance}, "fewer answers are right",
+        {f"signs of the {counted}' gains at random": by_chance}, "fewer answers are right",
         {"undecided": bool(x["verdict"] == "undecided")},
     )  # fmt: skip
 
@@ -133,37 +142,29 @@ def alarm_checks(seen: Evidence, rng: np.random.Generator) -> list[Check]:
     ]  # fmt: skip
 
 
+def carries(heads: Float[np.ndarray, "Q"], lead: Float[np.ndarray, "Q"]) -> bool:
+    """Say whether heads point at the right passage of real questions, and more often than a mean over all heads."""
+    return bool(heads.mean() >= 0.75 and paired_difference(lead).low > 0)
+
+
 def real_checks(seen: Evidence, rng: np.random.Generator) -> list[Check]:
-    """Return the checks of real questions, none where they were not asked."""
-    entry: Any = seen.real
-    if entry is None:
-        return []
-    points_at, gain = e.real_pointed(entry), e.real_gain(entry)
-    lead = points_at["heads"] - points_at["all_heads"]
-
-    def carries(heads: Float[np.ndarray, "Q"], lead: Float[np.ndarray, "Q"]) -> bool:
-        return bool(heads.mean() >= 0.75 and paired_difference(lead).low > 0)
-
-    each = (entry["alone"] - entry["as_is"]).values.astype(float).mean(1)
-    swapped = [carries(rng.permutation(points_at["heads"]), lead * rng.choice([-1, 1], len(lead))) for _ in range(20)]
-    losses = [bool(paired_difference(-np.abs(each) - 0.2 * rng.random(len(each))).high >= 0) for _ in range(20)]
-    ahead = paired_difference(lead)
-    return [
-        Check(
-            "R-real", "point", "Heads chosen on invented facts point at the right passage of real questions.",
-            carries(points_at["heads"], lead),
-            f"{len(lead)} questions: {points_at['heads'].mean():.2f}, a mean over all heads "
-            f"{points_at['all_heads'].mean():.2f}, ahead by {ahead.mean:+.2f} ({ahead.low:+.2f} to {ahead.high:+.2f})",
-            "they point at it in less than .75 of the prompts, or the interval of the lead reaches 0",
-            {"signs of the lead at random": swapped}, "they do not carry over", {},
-        ),
-        Check(
-            "R-real", "alone", "With real questions, the passage alone that they point at helps.", bool(gain.high >= 0),
-            f"{len(each)} questions: gain {gain.mean:+.2f} ({gain.low:+.2f} to {gain.high:+.2f})",
-            "the interval of the gain over questions is below 0 (undecided if it contains 0)",
-            {"gains made losses": losses}, "fewer answers are right", {"undecided": bool(gain.low <= 0 <= gain.high)},
-        ),
-    ]  # fmt: skip
+    """Return the checks of real questions: of heads that point, and of each remedy that was asked there."""
+    pointed = seen.real.pointed
+    heads, every = pointed["heads"], pointed["all_heads"]
+    lead = heads - every
+    ahead, chance = paired_difference(lead), []
+    for _ in range(20):
+        chance.append(carries(rng.permutation(heads), lead * rng.choice([-1, 1], len(lead))))
+    check = Check(
+        "R-real", "point", "Heads chosen on invented facts point at the right passage of real questions.",
+        carries(heads, lead),
+        f"{len(lead)} questions: {heads.mean():.2f}, a mean over all heads {every.mean():.2f}, ahead by "
+        f"{ahead.mean:+.2f} ({ahead.low:+.2f} to {ahead.high:+.2f})",
+        "they point at it in less than .75 of the prompts, or the interval of the lead reaches 0",
+        {"signs of the lead at random": chance}, "they do not carry over", {},
+    )  # fmt: skip
+    names = [name for name in seen.real.tried.index if name in WORDS]
+    return [check, *(gain_check(seen.real, "R-real", name, rng) for name in names)]
 
 
 def remedy_checks(seen: Evidence) -> list[Check]:

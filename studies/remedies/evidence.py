@@ -12,8 +12,8 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Bool, Float, Int
 
-from posbias.lookup.scores import Difference, paired_difference
-from studies.remedies import tables
+from studies.remedies import real, tables
+from studies.remedies.real import Real
 from studies.remedies.tables import AS_IS, FLOORS, WORDS, Alarm
 from studies.results import load
 
@@ -46,10 +46,11 @@ class Signals:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Hold the entries of ``results/remedies.nc``, and by part those of ``documents.nc`` that tell an alarm."""
+    """Hold the entries of ``results/remedies.nc``, by part those of ``documents.nc``, and ``questions.nc``."""
 
     kept: Mapping[str, xr.Dataset]
     documents: Mapping[str, xr.Dataset]
+    questions: Mapping[str, xr.Dataset]
 
     @cached_property
     def right(self) -> dict[str, Float[np.ndarray, "C P"]]:
@@ -107,10 +108,10 @@ class Evidence:
         pointed, costly = one["none_attention"].values, one["none_removed"].values
         return np.asarray(pointed.argmax(-1) != costly.argmin(-1)).ravel()
 
-    @property
-    def real(self) -> xr.Dataset | None:
-        """Answers to real questions with the passage alone that heads point at, if there are any."""
-        return self.kept.get("smollm2.questions")
+    @cached_property
+    def real(self) -> Real:
+        """Answers to real questions."""
+        return Real(self.kept, self.questions)
 
 
 def vote(a: Int[np.ndarray, "..."], b: Int[np.ndarray, "..."], c: Int[np.ndarray, "..."]) -> Int[np.ndarray, "..."]:
@@ -125,7 +126,7 @@ def vote(a: Int[np.ndarray, "..."], b: Int[np.ndarray, "..."], c: Int[np.ndarray
 def load_evidence() -> Evidence:
     """Return what is kept."""
     documents = {name.removeprefix("smollm2."): x for name, x in load("documents").items()}
-    return Evidence(load("remedies"), documents)
+    return Evidence(load("remedies"), documents, load("questions"))
 
 
 def named(seen: Evidence, verdict: str) -> str:
@@ -134,9 +135,15 @@ def named(seen: Evidence, verdict: str) -> str:
     return "; ".join(found) or "none"
 
 
-def gains_shown(seen: Evidence) -> pd.DataFrame:
-    """Return the table of remedies as the page prints it."""
-    shown = seen.table.rename(index=WORDS)
+def absent(seen: Evidence) -> str:
+    """Return in words the remedies that were not run; invented facts have no search, which is always right there."""
+    names = [name for name in WORDS if not name.startswith("search")]
+    return "; ".join(WORDS[name] for name in names if name not in seen.table.index) or "none"
+
+
+def gains_shown(table: pd.DataFrame, counted: str = "sets") -> pd.DataFrame:
+    """Return a table of remedies as the page prints it; what is counted are sets, or questions."""
+    shown = table.rename(index=WORDS)
     gains = shown[["gain", "low", "high"]].fillna(0)
     shown["gain (95 %)"] = [
         f"{gain:+.2f} ({low:+.2f} to {high:+.2f})" if gain or low else "–"
@@ -146,8 +153,8 @@ def gains_shown(seen: Evidence) -> pd.DataFrame:
     shown["cost: requests, tokens"] = [f"{r:.0f}, {t:,.0f}" for r, t in cost]
     shown.loc[[WORDS[x] for x in (AS_IS, *FLOORS)], "verdict"] = "–"
     shown["worst place"] = shown["worst"].map("{:.2f}".format)
-    shown["sets"] = shown["sets"].map("{:.0f}".format)
-    return shown[["gain (95 %)", "worst place", "cost: requests, tokens", "sets", "verdict"]]
+    shown[counted] = shown["sets"].map("{:.0f}".format)
+    return shown[["gain (95 %)", "worst place", "cost: requests, tokens", counted, "verdict"]]
 
 
 def pointing_shown(seen: Evidence) -> pd.DataFrame:
@@ -181,11 +188,11 @@ def numbers(seen: Evidence) -> dict[str, Any]:
         "remedies_harm": named(seen, "does harm"),
         "remedies_open": named(seen, "undecided"),
         "remedies_help": named(seen, "helps"),
-        "remedies_absent": "; ".join(WORDS[x] for x in WORDS if x not in table.index) or "none",
+        "remedies_absent": absent(seen),
         "remedies_tuned": tuned.mean(),
         "remedies_tuned_worst": tuned.mean(0).min(),
     }
-    return found | pointing_numbers(seen) | alarm_numbers(seen) | real_said(seen)
+    return found | pointing_numbers(seen) | alarm_numbers(seen) | real.numbers(seen.real)
 
 
 def pointing_numbers(seen: Evidence) -> dict[str, Any]:
@@ -223,39 +230,3 @@ def alarm_numbers(seen: Evidence) -> dict[str, Any]:
         "alarm_none": int(none.sum()),
         "alarm_none_of": none.size,
     }
-
-
-def real_gain(entry: xr.Dataset) -> Difference:
-    """Return by how much the passage alone that heads point at is ahead of all passages, over questions."""
-    return paired_difference((entry["alone"] - entry["as_is"]).values.astype(float).mean(1))
-
-
-def real_pointed(entry: xr.Dataset) -> dict[str, Float[np.ndarray, "Q"]]:
-    """Return by question how often heads, a mean over all heads, and the search have the right passage first."""
-    places = entry["place"].values
-    found = {name: (entry[name].values == places).mean(1) for name in ("heads", "all_heads")}
-    return found | {"search": (entry["rank"].values == 0).astype(float)}
-
-
-def real_said(seen: Evidence) -> dict[str, str]:
-    """Return in a sentence and in a paragraph what holds of real questions."""
-    entry = seen.real
-    if entry is None:
-        answer = "Real questions, a search that errs and answers that need two documents we have not tested."
-        return {"remedies_real_answer": answer, "remedies_real_said": "This was not run yet."}
-    points, gain = real_pointed(entry), real_gain(entry)
-    named = {name: f"{x.mean():.0%}" for name, x in points.items()}
-    verdict = "helps" if gain.low > 0 else "does harm" if gain.high < 0 else "does not clearly help"
-    said = (
-        f"The three heads, chosen on invented facts, point at the right passage in {named['heads']} of the prompts, a "
-        f"mean over all heads in {named['all_heads']}, and the search has it first for {named['search']} of the "
-        f"{len(entry['question'])} questions. With all eight passages SmolLM2 answers "
-        f"{float(entry['as_is'].mean()):.0%} correctly, with the heads' passage alone "
-        f"{float(entry['alone'].mean()):.0%}, and with the right one alone {float(entry['oracle'].mean()):.0%}. So the "
-        f"heads' passage alone {verdict} there: {gain.mean:+.2f} ({gain.low:+.2f} to {gain.high:+.2f})."
-    )
-    answer = (
-        f"With real questions the heads' passage alone {verdict}: {float(entry['alone'].mean()):.0%} in place of "
-        f"{float(entry['as_is'].mean()):.0%}."
-    )
-    return {"remedies_real_answer": answer, "remedies_real_said": said}

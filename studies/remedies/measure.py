@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -64,6 +65,15 @@ def writer(engine: SetEngine) -> Write:
 def unfinished(settings: Settings, name: str) -> Any:
     """Return the file of what is unfinished, of the same model."""
     return data_folder() / "unfinished" / f"remedies-{name}-{settings.source.version()[-16:]}.npz"
+
+
+def short_name(text: str) -> str:
+    """Return a condition as the name of a file has it.
+
+    >>> short_name("rotated:8,by=mean")
+    'rotated-8-by-mean'
+    """
+    return re.sub("[ :=,]", "-", text)[:60]
 
 
 def provenance(settings: Settings, dtype: str = DTYPE) -> dict[str, Any]:
@@ -171,8 +181,8 @@ def measure_remedy(settings: Settings, text: str, dtype: str = DTYPE) -> xr.Data
             "tokens_read": np.array((engine.tokens - before[1]) / PLACES),
         }
 
-    name = text.replace(" ", "-").replace(":", "-").replace("=", "-").replace(",", "-")[:60]
-    rows = go_on(settings.prompts, read, unfinished(settings, f"{name}-{dtype}"), "sets")
+    path = unfinished(settings, f"{short_name(text)}-{dtype}")
+    rows = go_on(settings.prompts, read, path, "sets")
     return save_rows(rows, DIMS, provenance(settings, dtype) | {"condition": text})
 
 

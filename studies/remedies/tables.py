@@ -16,8 +16,8 @@ from posbias.lookup.scores import flip_p_value, paired_difference
 
 AS_IS, FLOORS = "as-is", ("oracle", "closed-book")
 LEVEL = 0.05
-NOT_REMEDIES = ("as-is-32", "heads", "alarm", "questions")
-"""Entries that are no condition."""
+NOT_REMEDIES = ("as-is-32", "heads", "alarm")
+"""Entries that are no condition; nor are those of real questions here."""
 WORDS = {
     "as-is": "as is",
     "oracle": "the right document alone",
@@ -27,6 +27,10 @@ WORDS = {
     "heads-first": "all documents, three heads' best first",
     "heads-last": "all documents, three heads' best last",
     "heads-ends": "all documents, three heads' best at both ends",
+    "search-alone": "a search's first document, alone",
+    "search-alone-2": "a search's two first documents",
+    "search-last": "all documents, a search's best last",
+    "search-ends": "all documents, a search's best at both ends",
     "one-by-one-likely": "the one that makes the question likeliest",
     "one-by-one-likely-2": "the two that make it likeliest",
     "one-by-one-confident": "the one with the most confident answer",
@@ -53,7 +57,7 @@ WORDS = {
 def right_of(kept: Mapping[str, xr.Dataset]) -> dict[str, Float[np.ndarray, "C P"]]:
     """Return right answers by set and place under each condition, by name without the model's."""
     names = {key.split(".", 1)[1]: key for key in kept}
-    shown = [name for name in names if name not in NOT_REMEDIES]
+    shown = [x for x in names if x not in NOT_REMEDIES and not x.startswith("questions")]
     return {name: kept[names[name]]["correct"].values.astype(float) for name in shown}
 
 

@@ -3,10 +3,14 @@ import json
 
 import numpy as np
 import pytest
+from lookup_worlds import TEMPLATE, byte_tokenizer
 
+from posbias.conditions import read_condition
 from posbias.engines import Generated
 from posbias.lookup.answers import contains, normalise
+from posbias.prompts import apply_template
 from studies.questions import measure
+from studies.questions.asks import as_ask, write_ask
 from studies.questions.rows import Passage, Question, make_rows, read_questions, write_message
 
 WORDS = ("river", "mountain", "castle", "harbour", "violin", "comet")
@@ -109,3 +113,33 @@ def test_what_was_kept_of_real_questions():
     none, right = found["correct"].values.mean(0)
     assert none < 0.1 < 0.3 < right
     assert (np.diff(found["tokens"].values, axis=1) > 0).all()
+
+
+def test_a_prompt_is_that_which_was_published_and_knows_its_passages(tmp_path):
+    row = make_rows(read_questions(write_file(tmp_path / "q.jsonl.gz")), 1, 3)[0]
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = TEMPLATE
+    for place in range(3):
+        ask = as_ask(row, place)
+        prompt = write_ask(tokenizer, ask)
+        assert prompt.text == apply_template(tokenizer, write_message(row, row.at(place)))
+        for passage, span in zip(row.at(place), prompt.of("document"), strict=True):
+            text = tokenizer.decode(prompt.ids[span.start : span.stop])
+            assert text.startswith("Document [") and passage.text in text
+        assert max(ask.scores) == ask.scores[place] == 0  # the search has it first
+        (question,) = prompt.of("question")
+        assert row.text in tokenizer.decode(prompt.ids[question.start : question.stop])
+
+
+def test_conditions_change_a_published_prompt(tmp_path):
+    row = make_rows(read_questions(write_file(tmp_path / "q.jsonl.gz")), 1, 3)[0]
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = TEMPLATE
+
+    def written(condition):
+        return write_ask(tokenizer, read_condition(condition)[1].rewrite(as_ask(row, 2))).text
+
+    assert written("repeated:question").count(f"Question: {row.text}") == 2
+    assert written("repeated:question").count("Answer:") == 1
+    assert "Document 3 of 3: (Title: " in written("numbered") and "[3]" not in written("numbered")
+    assert written("order:best-last") == write_ask(tokenizer, as_ask(row, 2).with_documents([1, 0, 2])).text

@@ -1,14 +1,20 @@
 """A study's engine gives what the package's does; its tables say what was measured."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import xarray as xr
-from lookup_worlds import byte_tokenizer
+from lookup_worlds import TEMPLATE, byte_tokenizer
 from measuring import make
 
+from posbias.conditions import read_condition
 from posbias.engines.local import LocalEngine
 from posbias.prompts import Ask, write_prompt
+from studies.questions.asks import write_ask
+from studies.questions.rows import Passage, Question
 from studies.remedies.engine import SetEngine
+from studies.remedies.questions import AT, CHOSEN, PLACES, Ranked
 from studies.remedies.tables import judge_alarm, pointed_right, remedy_table
 
 TEXTS = ("one is 1", "two is 22", "three is 3")
@@ -70,3 +76,31 @@ def test_heads_point_at_what_is_asked_for():
     attention = np.zeros((1, 2, 1, 2, 2))
     attention[0, 0, 0, :, 0] = attention[0, 1, 0, 0, 1] = attention[0, 1, 0, 1, 0] = 1
     assert pointed_right(attention).mean((0, 1)).tolist() == [[1.0, 0.5]]
+
+
+CONDITIONS = {
+    "one-by-one-likely": "one-by-one:likelihood",
+    "one-by-one-likely-2": "one-by-one:likelihood,keep=2",
+    "heads-alone": "fetched:alone,heads=0.1+1.0",
+    "heads-alone-2": "fetched:alone,heads=0.1+1.0,keep=2",
+}
+
+
+@pytest.mark.parametrize("rank", [0, 3])
+def test_passages_are_chosen_as_the_conditions_choose_them(world, rank):
+    model, tokenizer = world
+    tokenizer.chat_template = TEMPLATE
+    passages = [Passage(f"T{k}", "ab" * (k + 1)) for k in range(PLACES)]
+    question = Question("ab?", ("ab",), passages[4], (*passages[:4], *passages[5:]), rank)
+    engine, write = SetEngine(model, tokenizer), partial(write_ask, tokenizer)
+    ranked = Ranked(question, engine, write, "0.1+1.0")
+    for name, text in CONDITIONS.items():
+        condition = read_condition(text)[1]
+        before = engine.requests, engine.tokens
+        expected = [condition.choose(ask, engine, write) for ask in ranked.asks]
+        requests, tokens = ranked.costs[CHOSEN[name][0]]
+        assert [x.documents for x in ranked.chosen(name)] == [x.documents for x in expected]
+        assert requests == (engine.requests - before[0]) / len(AT)
+        assert tokens == (engine.tokens - before[1]) / len(AT)
+    first = ranked.asks[0].documents[0] if rank == 0 else f"(Title: T0) {passages[0].text}"
+    assert [x.documents for x in ranked.chosen("search-alone")] == [(first,)] * len(AT)

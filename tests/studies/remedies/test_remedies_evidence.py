@@ -4,18 +4,37 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from studies.remedies import checks, evidence
+from studies.remedies import checks, real
 from studies.remedies.evidence import Evidence, Signals
 
 
-def questions(alone, as_is, heads):
-    """Return an entry of real questions at four places."""
-    at = np.array([0, 3, 5, 7])
-    arrays = {"alone": alone, "as_is": as_is, "oracle": np.ones_like(alone), "heads": heads}
-    entry = xr.Dataset({name: (("question", "place"), x) for name, x in arrays.items()}, {"place": at})
-    entry["all_heads"] = ("question", "place"), np.zeros((len(alone), 4), int)
-    entry["rank"] = "question", np.arange(len(alone)) % 2
-    return Evidence({"smollm2.questions": entry}, {})
+def entry(remedies, correct, heads):
+    """Return an entry of passages that were chosen, of questions at four places."""
+    Q = len(heads)
+    found = xr.Dataset(coords={"place": [0, 3, 5, 7], "remedy": remedies})
+    each = np.stack([correct] * len(remedies), axis=1)
+    for name in ("correct", "kept"):
+        found[name] = ("question", "remedy", "place"), each
+    for name in ("requests", "tokens_read"):
+        found[name] = ("question", "remedy"), np.ones((Q, len(remedies)))
+    found["heads"] = ("question", "place", "document"), np.eye(8)[heads]
+    found["all_heads"] = ("question", "place"), np.zeros((Q, 4), int)
+    found["likelihood"] = ("question", "document"), np.eye(8)[np.zeros(Q, int)]
+    found["rank"] = "question", np.arange(Q) % 2
+    return found
+
+
+def asked(as_is):
+    """Return what was asked without a remedy, of more questions, at eight places."""
+    Q = len(as_is) + 5
+    eight = xr.Dataset(coords={"place": range(8)})
+    every = np.zeros((Q, 8), int)
+    every[: len(as_is), [0, 3, 5, 7]] = as_is
+    floors = xr.Dataset(coords={"given": ["none", "right"]})
+    for name in ("correct", "tokens", "written"):
+        eight[name] = ("question", "place"), every
+        floors[name] = ("question", "given"), np.tile([0, 1], (Q, 1))
+    return {"smollm2.eight": eight, "smollm2.floors": floors}
 
 
 AT = np.tile([0, 3, 5, 7], (20, 1))
@@ -26,23 +45,27 @@ SOME = (np.arange(80).reshape(20, 4) % 3 == 0).astype(int)
     ("alone", "heads", "expected", "word"),
     [
         (np.ones((20, 4), int), AT, [(True, False), (True, False)], "helps"),
-        (SOME, AT * 0, [(False, False), (True, True)], "does not clearly help"),
+        (SOME, AT * 0, [(False, False), (True, True)], "undecided"),
         (SOME * 0, AT, [(True, False), (False, False)], "does harm"),
     ],
 )
 def test_real_questions_are_judged_as_their_thresholds_say(alone, heads, expected, word):
-    seen = questions(alone, SOME, heads)
+    one = entry(["heads-alone"], alone, heads)
+    seen = Evidence({"smollm2.questions": one}, {}, asked(SOME))
     found = checks.real_checks(seen, np.random.default_rng(0))
     assert [(x.passed, x.how.get("undecided", False)) for x in found] == expected
-    assert word in evidence.real_said(seen)["remedies_real_answer"]
-    assert not any(any(runs) for runs in found[1].broken.values())
-    assert evidence.real_pointed(seen.real)["search"].mean() == 0.5
+    assert seen.real.tried["verdict"].to_dict() == {"heads-alone": word}
+    assert seen.real.pointed["search"].mean() == 0.5
+    assert seen.real.table.loc["oracle", "right"] == 1
+    assert real.numbers(seen.real)["real_questions"] == 20
 
 
-def test_before_real_questions_were_asked_the_page_says_so():
-    seen = Evidence({}, {})
-    assert checks.real_checks(seen, np.random.default_rng(0)) == []
-    assert evidence.real_said(seen)["remedies_real_said"] == "This was not run yet."
+def test_a_remedy_of_fewer_questions_is_compared_with_those_it_has():
+    fewer = entry(["x"], SOME[:6], AT[:6]).isel(remedy=0)
+    one = entry(["heads-alone"], SOME, AT)
+    kept = {"smollm2.questions": one, "smollm2.questions-numbered": fewer}
+    table = Evidence(kept, {}, asked(SOME)).real.table
+    assert table.loc["numbered", ["sets", "gain"]].tolist() == [6, 0]
 
 
 def test_an_alarm_is_judged_on_the_second_half_of_the_sets():

@@ -1,0 +1,131 @@
+"""Remedies on real questions: the same table as of invented facts, and what a page says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from jaxtyping import Float
+
+from studies.remedies import tables
+from studies.remedies.tables import AS_IS, FLOORS, WORDS
+
+RANKED = "smollm2.questions"
+"""The entry of passages that a search, the model or its heads choose."""
+
+
+@dataclass(frozen=True, eq=False)
+class Real:
+    """Hold what was asked under remedies, by name, beside what was asked without."""
+
+    kept: Mapping[str, xr.Dataset]
+    questions: Mapping[str, xr.Dataset]
+
+    @property
+    def ranked(self) -> xr.Dataset:
+        """Passages chosen by a search, by the model and by its heads, and the scores that chose them."""
+        return self.kept[RANKED]
+
+    @cached_property
+    def entries(self) -> dict[str, xr.Dataset]:
+        """Right answers by question and place under each condition, and what they cost."""
+        at = self.ranked["place"]
+        plain = self.questions["smollm2.eight"].sel(place=at)
+        floors = self.questions["smollm2.floors"]
+        found = {AS_IS: asked(plain["correct"], plain["tokens"] + plain["written"])}
+        for name, given in zip(FLOORS, ("right", "none"), strict=True):
+            one = floors.sel(given=given)
+            correct = one["correct"].expand_dims(place=at).transpose("question", "place")
+            found[name] = asked(correct, one["tokens"] + one["written"])
+        for name in self.ranked["remedy"].values.tolist():
+            found[name] = self.ranked.sel(remedy=name)
+        for name, x in self.kept.items():
+            if name.startswith(f"{RANKED}-"):
+                found[name.removeprefix(f"{RANKED}-")] = x
+        return {f"smollm2.{name}": x for name, x in found.items()}
+
+    @cached_property
+    def right(self) -> dict[str, Float[np.ndarray, "Q P"]]:
+        """Right answers by question and place under each condition."""
+        return tables.right_of(self.entries)
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """What each remedy gains and costs, the best first; ``sets`` are questions."""
+        return tables.remedy_table(self.entries)
+
+    @property
+    def tried(self) -> pd.DataFrame:
+        """The same of remedies alone."""
+        return self.table.drop([AS_IS, *FLOORS])
+
+    @cached_property
+    def pointed(self) -> dict[str, Float[np.ndarray, "Q"]]:
+        """By question, how often each ranking, and a mean over all heads, has the right passage first."""
+        entry = self.ranked
+        places = entry["place"].values
+        return {
+            "heads": (entry["heads"].values.argmax(-1) == places).mean(1),
+            "all_heads": (entry["all_heads"].values == places).mean(1),
+            "search": (entry["rank"].values == 0).astype(float),
+            "likelihood": (entry["likelihood"].values.argmax(-1) == 0).astype(float),
+        }
+
+
+def asked(correct: xr.DataArray, tokens: xr.DataArray) -> xr.Dataset:
+    """Return what was asked without a remedy as an entry of one: a request each."""
+    scores: dict[str, Any] = {"correct": correct}
+    scores["kept"] = xr.ones_like(correct)
+    scores["requests"] = xr.DataArray(1.0)
+    scores["tokens_read"] = tokens.astype(float)
+    return xr.Dataset(scores)
+
+
+def named(real: Real, verdict: str) -> str:
+    """Return the remedies of a verdict in words, the best first."""
+    found = [WORDS[x] for x in real.tried.index[real.tried["verdict"] == verdict]]
+    return "; ".join(found) or "none"
+
+
+def gain_said(real: Real, name: str) -> str:
+    """Return the gain of a remedy with its interval."""
+    x = real.table.loc[name]
+    return f"{x['gain']:+.2f}, {x['low']:+.2f} to {x['high']:+.2f}"
+
+
+def answer(real: Real) -> str:
+    """Return in a sentence what one passage alone, which heads choose, gives with real questions."""
+    x = real.table.loc["heads-alone"]
+    plain = real.right[AS_IS][: int(x["sets"])].mean()
+    verdict = {"undecided": "does not certainly help"}.get(x["verdict"], x["verdict"])
+    return (
+        f"With {x['sets']:.0f} real questions the heads' passage alone {verdict}: {x['right']:.0%} in place of "
+        f"{plain:.0%}."
+    )
+
+
+def numbers(real: Real) -> dict[str, Any]:
+    """Return the page's numbers of real questions."""
+    table, pointed = real.table, real.pointed
+    found: dict[str, Any] = {f"real_points_{name}": x.mean() for name, x in pointed.items()}
+    for name in table.index:
+        found[f"real_{name}".replace("-", "_")] = float(table.loc[name, "right"])
+    for name in real.tried.index:
+        found[f"real_{name}_gain".replace("-", "_")] = gain_said(real, name)
+    counts = sorted({int(x) for x in real.tried["sets"]})
+    return found | {
+        "real_questions": len(real.ranked["question"]),
+        "real_counts": " or ".join(map(str, counts)),
+        "real_help": named(real, "helps"),
+        "real_harm": named(real, "does harm"),
+        "real_open": named(real, "undecided"),
+        "real_planned": 50,
+        "remedies_real_answer": answer(real),
+        "real_least_p": float(real.tried["p"].min()),
+        "real_as_is_same": float(real.right[AS_IS][: len(real.ranked["question"])].mean()),
+    }
