@@ -78,7 +78,8 @@ def bits_checks(seen: Evidence) -> list[Check]:
     apart = max(table.loc["apart", "value"] for table in seen.rounded.values())
     doubled = [table * 100 for table in seen.rounded.values()]
     return [Check(
-        "Y-bits", "", "Rounding to 4 bits makes no difference to a profile by gradient.", not other,
+        "Y-bits", ", ".join(seen.rounded), "Rounding to 4 bits makes no difference to a profile by gradient.",
+        not other,
         f"{len(same)} of {len(seen.rounded)} models, at most {apart:.3f} of the prompt apart",
         "a whole interval lies beyond 0.01 of the prompt, or 0.10 of an equal share at an end",
         {"a hundred times as far": [not any(differs(table) for table in doubled)]}, f"it does in {', '.join(other)}",

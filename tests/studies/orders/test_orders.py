@@ -1,6 +1,7 @@
 """Orders keep what they say they keep; the split is that of a toy whose profile is known; entries are the model's."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import xarray as xr
@@ -164,3 +165,17 @@ def test_rounded_weights_are_as_near_as_four_bits_and_come_back(place, tmp_path)
     kept = run(place, tmp_path / "orders.nc", "rounded", count=2)["tiny.rounded"]
     table = tables.rounding_table(kept)
     assert 0 < table.loc["apart", "value"] < 0.2 and kept["gradient"].shape == (2, 2, 40)
+
+
+def test_rounding_is_judged_by_its_intervals():
+    from studies.orders import evidence
+
+    parts = ["apart", "first eighth", "last eighth"]
+    same = pd.DataFrame({"value": [0.002, 0.01, 0.0], "low": [0.001, -0.1, -0.1], "high": [0.008, 0.1, 0.1]}, parts)
+    seen = evidence.Evidence(None, None, {"a": same})
+    assert evidence.bits_checks(seen)[0].passed and not evidence.bits_checks(seen)[0].how["undecided"]
+    wide = same.assign(high=[0.012, 0.1, 0.1])
+    assert evidence.bits_checks(evidence.Evidence(None, None, {"a": wide}))[0].how["undecided"]
+    far = same * 20
+    assert not evidence.bits_checks(evidence.Evidence(None, None, {"a": same, "b": far}))[0].passed
+    assert "3 small" not in evidence.bits_said(seen) and evidence.bits_said(evidence.Evidence(None, None, {})) == ""
