@@ -137,7 +137,17 @@ def law_numbers(seen: Evidence) -> dict[str, Any]:
     numbers |= named("lead", (rival["behind"], rival["low"], rival["high"]))
     for k, end in enumerate(("first", "last")):
         numbers |= named(end, (law.ends[k], *law.ends_interval[:, k]))
-    return {f"reading_{name}": x for name, x in numbers.items()}
+    return {f"reading_{name}": x for name, x in numbers.items()} | right_range(seen)
+
+
+def right_range(seen: Evidence) -> dict[str, float]:
+    """Return the least and the most right answers of sets of eight competing documents, as parts of the book count."""
+    parts = [load("documents")["smollm2.facts"]["correct"].sel(arm="competing").values]
+    for name in ("changed", "blur"):
+        told = seen.kept[name]["told"].values[0].argmax(-1)
+        parts.append(told == np.arange(P))
+    shares_right = [float(x.mean()) for x in parts]
+    return {"reading_right_least": min(shares_right), "reading_right_most": max(shares_right)}
 
 
 def half_law(counts: Counts) -> Float[np.ndarray, "P P"]:

@@ -13,28 +13,48 @@ ENTRY = "smollm2.eight"
 """The entry of ``results/questions.nc`` that has eight passages, the right one at each place in turn."""
 
 
-def said() -> str:
-    """Return in a few sentences whether wrong answers are from neighbours, and the blur if there are enough of them."""
+def texts(least: float) -> dict[str, str]:
+    """Return what is said of real questions, whether the law shows there, and what that means for the law's scope.
+
+    ``least`` is the lower end of the interval of the law's blur where facts compete.
+    """
     source = load("questions")[ENTRY]["source"].values.astype(int)
     counts = count_sources(source)
     total, P = counts.sum(0), source.shape[1]
     wrong = int(total.sum() - total.trace())
-    chance = float((distances(P) == 1).sum() / (P * (P - 1)))
-    text = (
+    said = (
         f"To {len(source)} questions of Liu et al., with the right passage at each of {P} places, "
         f"{wrong} wrong answers are in exactly one passage."
     )
     if wrong < FEWEST:
-        return f"{text} They are too few to say from where."
+        return worded(f"{said} They are too few to say from where.", "open")
     low, high = near_interval(counts)
-    text += f" Of these, {near_share(total):.0%} are from a neighbour (95% interval {low:.0%} to {high:.0%}; by chance "
-    text += f"{chance:.0%}), so {compared(low, high, chance)}."
+    chance = float((distances(P) == 1).sum() / (P * (P - 1)))
+    said += (
+        f" Of these, {near_share(total):.0%} are from a neighbour ({low:.0%} to {high:.0%}; by chance {chance:.0%})."
+    )
     try:
         law = fit_reading(source)
     except ValueError:
-        return f"{text} They are too few to fit the law."
-    low, high = law.blur_interval
-    return f"{text} The blur is {law.blur:.2f} ({low:.2f} to {high:.2f})."
+        return worded(f"{said} They are too few to fit the law.", "open")
+    blur_low, blur_high = law.blur_interval
+    said += f" The blur is {law.blur:.2f} ({blur_low:.2f} to {blur_high:.2f})."
+    if blur_high < least and low <= chance:
+        return worded(said, "no")
+    return worded(said, "yes" if low > chance else "open")
+
+
+SCOPE = {
+    "no": "Wrong answers to real questions show no such pattern.",
+    "open": "For real questions it is open.",
+    "yes": "Wrong answers to real questions are from neighbours, too.",
+}
+"""What each verdict on real questions means for the law's scope."""
+
+
+def worded(said: str, verdict: str) -> dict[str, str]:
+    """Return the texts of a verdict by the names under which the page has them."""
+    return {"questions_said": said, "questions_verdict": verdict, "questions_scope": SCOPE[verdict]}
 
 
 def near_interval(counts: np.ndarray) -> tuple[float, float]:
@@ -42,16 +62,3 @@ def near_interval(counts: np.ndarray) -> tuple[float, float]:
     drawn = [near_share(np.tensordot(w, counts, 1)) for w in resample_weights(len(counts), 400)]
     low, high = interval(np.array(drawn))
     return float(low), float(high)
-
-
-def compared(low: float, high: float, chance: float) -> str:
-    """Return in words how an interval lies to what chance gives.
-
-    >>> compared(0.3, 0.4, 0.25), compared(0.1, 0.4, 0.25)
-    ('neighbours are named more often than by chance', 'neighbours may be named no more often than by chance')
-    """
-    if low > chance:
-        return "neighbours are named more often than by chance"
-    if high < chance:
-        return "neighbours are named less often than by chance"
-    return "neighbours may be named no more often than by chance"

@@ -57,19 +57,23 @@ def test_a_slot_is_told_from_reading_order():
 def asked(monkeypatch, source):
     kept = {questions.ENTRY: xr.Dataset({"source": (("question", "place"), source)})}
     monkeypatch.setattr(questions, "load", lambda _: kept)
-    return questions.said()
+    found = questions.texts(0.7)
+    assert found["questions_scope"] == questions.SCOPE[found["questions_verdict"]]
+    return found["questions_said"], found["questions_verdict"]
 
 
 def test_of_questions_it_is_said_where_wrong_answers_are_from(monkeypatch):
-    text = asked(monkeypatch, np.tile([1, 0, 0, 3], (20, 1)))
-    assert "60 wrong answers are in exactly one" in text and "67% are from a neighbour (95% interval 67%" in text
-    assert "more often than by chance" in text and "The blur is" in text
-    text = asked(monkeypatch, np.tile([3, 1, 2, 0], (20, 1)))
-    assert "0% are from a neighbour" in text and "less often" in text
+    text, verdict = asked(monkeypatch, np.tile([1, 0, 0, 3], (20, 1)))
+    assert "60 wrong answers are in exactly one" in text and "67% are from a neighbour (67%" in text
+    assert "The blur is" in text and verdict == "yes"
+    text, verdict = asked(monkeypatch, np.tile([3, 1, 2, 0], (20, 1)))
+    assert "0% are from a neighbour" in text and verdict == "no"
     few = np.full((20, 4), -1)
     few[:12, 0] = 1
-    assert asked(monkeypatch, few).endswith("too few to fit the law.")
-    assert asked(monkeypatch, np.tile([-1, -1, -1, 3], (20, 1))).endswith("too few to say from where.")
+    text, verdict = asked(monkeypatch, few)
+    assert text.endswith("too few to fit the law.") and verdict == "open"
+    text, verdict = asked(monkeypatch, np.tile([-1, -1, -1, 3], (20, 1)))
+    assert text.endswith("too few to say from where.") and verdict == "open"
 
 
 def test_facts_of_eight_kinds_are_told_from_competing_ones():

@@ -1,0 +1,36 @@
+"""All numbers and words that the page glues into its prose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from studies.reading import evidence, network, predicted, questions
+from studies.reading.evidence import Evidence
+from studies.reading.trained import trained_numbers
+from studies.theorems.reading_checks import theorem_numbers
+
+OF_EVIDENCE = (
+    evidence.law_numbers,
+    evidence.dose_numbers,
+    evidence.apart_numbers,
+    evidence.unit_numbers,
+    evidence.form_numbers,
+    evidence.end_numbers,
+    evidence.other_numbers,
+    network.heads_numbers,
+    network.reader_numbers,
+    network.patch_numbers,
+    network.blur_numbers,
+)
+
+
+def page_numbers(seen: Evidence, predictions: pd.DataFrame) -> dict[str, Any]:
+    """Return every number and text that the page prints, by name."""
+    numbers: dict[str, Any] = {}
+    for of_evidence in OF_EVIDENCE:
+        numbers |= of_evidence(seen)
+    numbers |= trained_numbers() | theorem_numbers(seen.sets["eight"])
+    numbers |= predicted.predicted_numbers(seen, predictions)
+    return numbers | questions.texts(seen.law.blur_interval[0])
