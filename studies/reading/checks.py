@@ -60,7 +60,8 @@ def distance_checks(seen: Evidence) -> list[Check]:
     mixed = [law_holds(exchanged(rng, seen.first), exchanged(rng, seen.new)) for _ in range(5)]
     found.append(Check(
         "L-distance", "new sets", "Answers fall off with distance as the law says.", law_holds(seen.first, seen.new),
-        f"{lead:.0f} nats ahead of place and bonus; deviance {e.deviance(seen.first, seen.new):.0f}",
+        f"{lead:.0f} nats ahead of place and bonus; deviance {e.deviance(seen.first, seen.new):.0f}, "
+        f"and {e.deviance(seen.new, seen.first):.0f} the other way round",
         f"a rival's interval reaches the law, or the deviance is above {LIMIT}",
         {"documents of each set exchanged": mixed}, "a rival is as good, or something is left to explain", {},
     ))  # fmt: skip
@@ -108,13 +109,13 @@ def other_checks(seen: Evidence) -> list[Check]:
     near = e.near_share(counts.sum(0))
     return [
         Check(
-            "L-match", "others", "Where facts are of eight kinds, a bonus for the right document is left.",
+            "L-match", "others", "Among eight unlike facts a bonus for the right document is left.",
             bonus(counts, 400)[1] > 1, f"bonus {ranged(bonus(counts, 400))}", "its interval reaches 1",
             {"answers drawn from the law of eight documents": [bonus(x)[1] > 1 for x in alike]},
             "no bonus above 1 is left", {},
         ),
         Check(
-            "L-match", "others, neighbours", "Where facts are of eight kinds, few wrong answers are from a neighbour.",
+            "L-match", "others, neighbours", "Among eight unlike facts few wrong answers are from a neighbour.",
             near <= 1 / 3, f"{near:.0%} of {counts.sum() - counts.sum(0).trace():.0f} wrong answers",
             "more than a third are from a neighbour",
             {"answers drawn from the law of eight documents": [e.near_share(x.sum(0)) <= 1 / 3 for x in alike]},
@@ -185,7 +186,7 @@ def carries_over(seen: Evidence, counts: Counts, resamples: int) -> bool:
 def form_checks(seen: Evidence) -> list[Check]:
     """Return the checks of other kinds of facts and plain text."""
     rng, found = np.random.default_rng(5), []
-    said = {"kinds": "The law carries over to facts of other kinds.", "plain": "The law carries over to plain text."}
+    said = {"kinds": "The law carries over to facts about persons.", "plain": "The law carries over to plain text."}
     for name, claim in said.items():
         counts = seen.sets[name]
         mixed = [carries_over(seen, exchanged(rng, counts), 60) for _ in range(10)]

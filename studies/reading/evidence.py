@@ -29,7 +29,7 @@ TITLES = {
     "around": "8, four neutral documents in front and four behind",
     "inside": "8, twice as long by neutral sentences",
     "ends": "8, a neutral document at both ends",
-    "kinds": "8, facts of other kinds",
+    "kinds": "8, facts about persons",
     "plain": "8, plain text",
 }
 """What each kind of list is called in a table."""
@@ -41,7 +41,7 @@ RIVALS = {
     "both ends, exponential fall": "two ends and blur alone (places between alike)",
     "place, bonus": "place, and a bonus for the right document",
     "exponential fall alone": "distance alone",
-    "first-come": "first come: reads on until something fits",
+    "first-come": "first come: goes through the list, takes what fits",
     "place alone": "place alone",
 }
 PLACED = [((0, 2, 4, 6), (1, 3, 5, 7)), ((0, 1, 2, 3), (4, 5, 6, 7))]
@@ -135,9 +135,27 @@ def law_numbers(seen: Evidence) -> dict[str, Any]:
     numbers |= named("bonus", bonus)
     rival = tables.rival_table(seen.first, seen.new).loc["place, bonus"]
     numbers |= named("lead", (rival["behind"], rival["low"], rival["high"]))
+    numbers |= wrong_numbers(law.counts)
     for k, end in enumerate(("first", "last")):
         numbers |= named(end, (law.ends[k], *law.ends_interval[:, k]))
     return {f"reading_{name}": x for name, x in numbers.items()} | right_range(seen)
+
+
+def wrong_numbers(counts: Float[np.ndarray, "P P"]) -> dict[str, float]:
+    """Return what chance gives for neighbours and the nearer end, and shares of wrong answers by where they are from.
+
+    Chance is a document drawn at random for each wrong answer, other than the right one.
+    """
+    wrong = counts * (1 - np.eye(P))
+    by_place, place = wrong.sum(1), np.arange(P)
+    beside = np.minimum(place, 1) + np.minimum(P - 1 - place, 1)
+    far_from_ends = (place >= 2) & (place <= P - 3)
+    return {
+        "near_chance": float((by_place * beside).sum() / (P - 1) / wrong.sum()),
+        "end_chance": float(by_place[far_from_ends].sum() / (P - 1) / wrong.sum()),
+        "from_last": float(wrong[:, -1].sum() / wrong.sum()),
+        "behind": float(np.triu(wrong, 1).sum() / wrong.sum()),
+    }
 
 
 def right_range(seen: Evidence) -> dict[str, float]:

@@ -10,16 +10,17 @@ import pandas as pd
 from studies.checks import Check
 
 EXPECTED = {
-    ("L-forms", "kinds"): ("facts about persons (their dogs' names)", "γ .7", "the law leads"),
-    ("L-forms", "plain"): ("plain text, no chat template", "γ .7", "the law leads"),
-    ("L-forms", "thirty-two"): ("32 documents", "γ 1/4 of that of eight", "less than 1/2"),
-    ("L-apart", ""): ("four look-alikes, kept apart or side by side", "right .60 apart, .44 together", "more apart"),
-    ("L-distance", "one competitor"): ("one competitor, near or far", "γ as of eight documents", "in its interval"),
-    ("L-match", "others"): ("facts of eight kinds: bonus", "4", "above 1"),
-    ("L-match", "others, neighbours"): ("facts of eight kinds: mistakes from neighbours", "few", "at most 1/3"),
-    ("L-ends", "occupied"): ("a neutral document at each end", "half of the pull is left", "at most half"),
+    ("L-forms", "kinds"): ("facts about persons", "γ .7", "the law leads", 0.7, "reading_kinds_blur"),
+    ("L-forms", "plain"): ("plain text, no chat template", "γ .7", "the law leads", 0.7, "reading_plain_blur"),
+    ("L-forms", "thirty-two"): ("32 documents", "γ 1/4 of that of eight", "below 1/2", 0.25, "reading_long_ratio"),
+    ("L-apart", ""): ("four look-alikes, apart or together", ".16 more right apart", "more", 0.16, "reading_gain"),
+    ("L-distance", "one competitor"): ("one competitor", "γ .81", "falls; γ .71 to .98", 0.81, "reading_dose"),
+    ("L-match", "others"): ("eight unlike facts: bonus", "4", "above 1", 4.0, "reading_others_bonus"),
+    ("L-match", "others, neighbours"): ("eight unlike facts: mistakes from neighbours", "few", "at most 1/3", 0.0, ""),
+    ("L-ends", "occupied"): ("a neutral document at each end", "half of the pull", "at most half", 0.5, "reading_left"),
 }
-"""By ledger row and part: what was changed, what was expected before the run, and the threshold."""
+"""By ledger row and part: what was changed, what was expected before the run, the threshold; the size that was expected
+as a number, and the name of the interval in which it should lie."""
 SOUGHT = (
     ("L-distance, new sets", "nats ahead of place and a bonus", "reading_lead"),
     ("L-distance, one competitor", "γ", "reading_dose"),
@@ -39,14 +40,20 @@ POWER = 2.8 / 3.92
 """What is seen in four of five tests, over the width of a 95% interval: (1.96 + .84) / (2 · 1.96)."""
 
 
-def foretold_table(made: Sequence[Check]) -> pd.DataFrame:
-    """Return each prediction with what was seen, and whether its threshold was met."""
+def foretold_table(made: Sequence[Check], numbers: Mapping[str, Any]) -> pd.DataFrame:
+    """Return each prediction with what was seen, whether its threshold was met, and whether its size was."""
     by_name = {(check.row, check.part): check for check in made}
     rows = {}
-    for name, (changed, expected, threshold) in EXPECTED.items():
+    for name, (changed, expected, threshold, size, stem) in EXPECTED.items():
         check = by_name[name]
-        rows[changed] = {"expected": expected, "seen": check.figure, "threshold": threshold, "met?": verdict(check)}
+        row = {"expected": expected, "seen": check.figure, "threshold": threshold, "met?": verdict(check)}
+        rows[changed] = row | {"size met?": size_met(size, stem, numbers) if stem else "—"}
     return pd.DataFrame(rows).T.rename_axis("what was changed")
+
+
+def size_met(size: float, stem: str, numbers: Mapping[str, Any]) -> str:
+    """Return whether a size lies in the 95% interval of what was seen."""
+    return "yes" if numbers[f"{stem}_low"] <= size <= numbers[f"{stem}_high"] else "no"
 
 
 def verdict(check: Check) -> str:

@@ -146,7 +146,8 @@ def dilution_numbers(seen: Evidence) -> dict[str, Any]:
     right = {name: float((x == np.arange(x.shape[1])).mean()) for name, x in told.items()}
     ratio = dict(zip(("ratio", "low", "high"), diluted(told["log n"], told["as it is"]), strict=True))
     about = {"factor": float(kept["factor"].mean()), "sets": len(told["log n"])}
-    numbers = ratio | about | {"right": right["log n"], "before": right["as it is"]}
+    verdict = "Not dilution alone" if ratio["high"] < 2 else "Perhaps dilution"
+    numbers = ratio | about | {"right": right["log n"], "before": right["as it is"], "verdict": verdict}
     return {f"dilution_{name}": x for name, x in numbers.items()}
 
 
@@ -239,7 +240,7 @@ def blur_numbers(seen: Evidence) -> dict[str, Any]:
     late = np.flatnonzero(np.array(seen.kept["blur"].attrs["dealt"]) >= 4)
     size = sources["as it is"].size
     numbers = {
-        "sets": len(sources["as it is"]), "asked": size, "guess": size / P,
+        "sets": len(sources["as it is"]), "asked": size, "guess": size / P, "gamma": gamma_of(sources["as it is"]),
         "same": int((sources["numbers dealt"] == sources["as it is"]).sum()),
         "late": int(np.isin(sources["positions dealt"], late).sum()),
         "late_before": int(np.isin(sources["as it is"], late).sum()),
@@ -334,13 +335,14 @@ def blur_checks(seen: Evidence) -> list[Check]:
         ),
         row(
             "slots", "Errors follow neighbours by rotary position.", slot[1] >= 0,
-            f"{slot[0]:.1f} to {slot[1]:.1f}", "γ by slot is below γ by reading order",
+            f"γ by slot less γ by order: {slot[0]:.1f} to {slot[1]:.1f}", "γ by slot is below γ by reading order",
             {"documents permuted in each set": [by_another_order("positions dealt") for _ in range(5)]},
             "reading order decides", {"undecided": slot[0] <= 0},
         ),
         row(
             "numbers", "The numbers of documents do not count.", number[1] < 0,
-            f"{number[0]:.1f} to {number[1]:.1f}", "γ by number is not below γ by reading order",
+            f"γ by number less γ by order: {number[0]:.1f} to {number[1]:.1f}",
+            "γ by number is not below γ by reading order",
             {"documents permuted in each set": [by_another_order("numbers dealt") for _ in range(5)]},
             "numbers count", {},
         ),

@@ -22,39 +22,40 @@ def texts(least: float) -> dict[str, str]:
     counts = count_sources(source)
     total, P = counts.sum(0), source.shape[1]
     wrong = int(total.sum() - total.trace())
-    said = (
-        f"To {len(source)} questions of Liu et al., with the right passage at each of {P} places, "
-        f"{wrong} wrong answers are in exactly one passage."
-    )
+    said = f"We asked {len(source)} questions of Liu et al., with the right passage at each of {P} places."
     if wrong < FEWEST:
-        return worded(f"{said} They are too few to say from where.", "open")
+        return worded(f"{said} {wrong} mistakes are in one passage, too few to say from where.", "open", "")
     low, high = near_interval(counts)
     chance = float((distances(P) == 1).sum() / (P * (P - 1)))
-    said += (
-        f" Of these, {near_share(total):.0%} are from a neighbour ({low:.0%} to {high:.0%}; by chance {chance:.0%})."
-    )
+    near = f"{near_share(total):.0%} of {wrong} mistakes are from a neighbour ({low:.0%} to {high:.0%}; "
+    near += f"by chance {chance:.0%})"
     try:
         law = fit_reading(source)
     except ValueError:
-        return worded(f"{said} They are too few to fit the law.", "open")
+        return worded(f"{said} {near}. These are too few to fit the law.", "open", near)
     blur_low, blur_high = law.blur_interval
-    said += f" The blur is {law.blur:.2f} ({blur_low:.2f} to {blur_high:.2f})."
+    said += f" {near}, and γ is {law.blur:.2f} ({blur_low:.2f} to {blur_high:.2f})."
     if blur_high < least and low <= chance:
-        return worded(said, "no")
-    return worded(said, "yes" if low > chance else "open")
+        return worded(said, "no", near)
+    return worded(said, "yes" if low > chance else "open", near)
 
 
 SCOPE = {
-    "no": "Wrong answers to real questions show no such pattern.",
-    "open": "For real questions it is open.",
-    "yes": "Wrong answers to real questions are from neighbours, too.",
+    "no": "In real questions we do not see it",
+    "open": "In real questions we could not confirm it",
+    "yes": "Wrong answers to real questions are from neighbours, too",
 }
 """What each verdict on real questions means for the law's scope."""
 
 
-def worded(said: str, verdict: str) -> dict[str, str]:
+def worded(said: str, verdict: str, near: str) -> dict[str, str]:
     """Return the texts of a verdict by the names under which the page has them."""
-    return {"questions_said": said, "questions_verdict": verdict, "questions_scope": SCOPE[verdict]}
+    number = f": {near}" if near else ""
+    return {
+        "questions_said": said,
+        "questions_verdict": verdict,
+        "questions_scope": f"{SCOPE[verdict]}{number}.",
+    }
 
 
 def near_interval(counts: np.ndarray) -> tuple[float, float]:

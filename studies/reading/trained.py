@@ -22,6 +22,7 @@ def trained_numbers() -> dict[str, float]:
     return {
         "trained_worst": even.min(),
         "trained_ends": np.abs(even[:, [0, -1]] - middle).max(),
+        "trained_middle": middle.min(),
         "trained_gamma": 2 * np.arctanh(middle.min()),
         "trained_alibi": inner.pop("alibi"),
         "trained_rope": inner.pop("rope"),

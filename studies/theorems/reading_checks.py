@@ -94,9 +94,13 @@ def theorem_numbers(counts: Float[np.ndarray, "C 8 8"]) -> dict[str, Any]:
     gamma, first, last = minimize(surprise, [0.7, 1.0, 1.0]).x
     by_set = counts.diagonal(axis1=1, axis2=2)
     near = paired_difference(by_set[:, [1, 6]].mean(1) - by_set[:, [3, 4]].mean(1))
+    expected = theorem.reading_matrix(gamma, theorem.end_pulls(8, first, last)).diagonal()
+    seen = answers.diagonal() / answers.sum(1)
     few = [theorem.right_among(x, np.full(3, 1 / 3), gamma, np.zeros(5)) for x in (SIMPLE, APART)]
     return {
         "theorem_answers": int(answers.sum()), "theorem_gamma": gamma, "theorem_first": first,
+        "theorem_expected_2": expected[1], "theorem_expected_7": expected[6], "theorem_seen_2": seen[1],
+        "theorem_seen_7": seen[6], "theorem_seen_middle": seen[3:5].mean(),
         "theorem_last": last, "theorem_turning": theorem.turning_pull(gamma),
         "theorem_apart_simple": few[0], "theorem_apart_best": few[1], "theorem_apart": few[1] - few[0],
         "theorem_next": near.mean, "theorem_next_low": near.low, "theorem_next_high": near.high,
