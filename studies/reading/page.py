@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -9,7 +10,6 @@ import pandas as pd
 from studies.reading import evidence, network, predicted, questions
 from studies.reading.evidence import Evidence
 from studies.reading.trained import trained_numbers
-from studies.theorems.reading_checks import theorem_numbers
 
 OF_EVIDENCE = (
     evidence.law_numbers,
@@ -26,11 +26,11 @@ OF_EVIDENCE = (
 )
 
 
-def page_numbers(seen: Evidence, predictions: pd.DataFrame) -> dict[str, Any]:
-    """Return every number and text that the page prints, by name."""
+def page_numbers(seen: Evidence, predictions: pd.DataFrame, theorem: Mapping[str, Any]) -> dict[str, Any]:
+    """Return every number and text that the page prints, by name; ``theorem`` has those of the theorem."""
     numbers: dict[str, Any] = {}
     for of_evidence in OF_EVIDENCE:
         numbers |= of_evidence(seen)
-    numbers |= trained_numbers() | theorem_numbers(seen.sets["eight"])
+    numbers |= trained_numbers() | dict(theorem)
     numbers |= predicted.predicted_numbers(seen, predictions)
     return numbers | questions.texts(seen.law.blur_interval[0])
