@@ -23,6 +23,7 @@ OF_EVIDENCE = (
     network.reader_numbers,
     network.patch_numbers,
     network.blur_numbers,
+    network.dilution_numbers,
 )
 
 
