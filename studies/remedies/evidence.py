@@ -11,9 +11,11 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from jaxtyping import Bool, Float, Int
+from scipy.stats import binomtest
 
+from posbias.lookup.scores import paired_difference
 from studies.remedies import real, tables
-from studies.remedies.real import Real
+from studies.remedies.real import Real, gain_said
 from studies.remedies.tables import AS_IS, FLOORS, WORDS, Alarm
 from studies.results import load
 
@@ -46,10 +48,9 @@ class Signals:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Hold the entries of ``results/remedies.nc``, by part those of ``documents.nc``, and ``questions.nc``."""
+    """Hold the entries of ``results/remedies.nc`` and of ``questions.nc``."""
 
     kept: Mapping[str, xr.Dataset]
-    documents: Mapping[str, xr.Dataset]
     questions: Mapping[str, xr.Dataset]
 
     @cached_property
@@ -90,16 +91,14 @@ class Evidence:
 
     @cached_property
     def signals(self) -> Signals:
-        """What tells a wrong answer, of all sets that have it."""
-        one, used, heads = self.kept["smollm2.alarm"], self.documents["used"], self.documents["pointing"]
-        votes = [heads["question"].values[:, :, t, h].astype(int) for t, h in self.best]
-        pairs = [
-            (used["correct"].values == 0, one["correct"].values == 0),
-            (vote(*votes), one["attention"].values.argmax(-1)),
-            (used["removed"].values.argmin(-1), one["removed"].values.argmin(-1)),
-            (used["source"].values.astype(int), one["source"].values.astype(int)),
-        ]
-        return Signals(*(np.concatenate(pair) for pair in pairs))
+        """What tells a wrong answer, by set and question."""
+        one = self.kept["smollm2.alarm"]
+        return Signals(
+            one["correct"].values == 0,
+            one["attention"].values.argmax(-1),
+            one["removed"].values.argmin(-1),
+            one["source"].values.astype(int),
+        )
 
     @property
     def nothing(self) -> Bool[np.ndarray, "N"]:
@@ -114,19 +113,9 @@ class Evidence:
         return Real(self.kept, self.questions)
 
 
-def vote(a: Int[np.ndarray, "..."], b: Int[np.ndarray, "..."], c: Int[np.ndarray, "..."]) -> Int[np.ndarray, "..."]:
-    """Return what two of three say, the first where all differ.
-
-    >>> vote(np.array([1, 1, 1]), np.array([1, 2, 2]), np.array([3, 2, 3])).tolist()
-    [1, 2, 1]
-    """
-    return np.where(b == c, b, a)
-
-
 def load_evidence() -> Evidence:
     """Return what is kept."""
-    documents = {name.removeprefix("smollm2."): x for name, x in load("documents").items()}
-    return Evidence(load("remedies"), documents, load("questions"))
+    return Evidence(load("remedies"), load("questions"))
 
 
 def named(seen: Evidence, verdict: str) -> str:
@@ -154,7 +143,55 @@ def gains_shown(table: pd.DataFrame, counted: str = "sets") -> pd.DataFrame:
     shown.loc[[WORDS[x] for x in (AS_IS, *FLOORS)], "verdict"] = "–"
     shown["worst place"] = shown["worst"].map("{:.2f}".format)
     shown[counted] = shown["sets"].map("{:.0f}".format)
-    return shown[["gain (95 %)", "worst place", "cost: requests, tokens", counted, "verdict"]]
+    shown["p"] = [
+        "–" if verdict == "–" else f"{p:.3f}" for p, verdict in zip(shown["p"], shown["verdict"], strict=True)
+    ]
+    return shown[["gain (95 %)", "p", "worst place", "cost: requests, tokens", counted, "verdict"]]
+
+
+STEPS = ("search-alone", "one-by-one-likely", "heads-alone", "heads-last")
+"""Remedies that a reader is advised to try, the least demanding first."""
+
+
+def step_said(table: pd.DataFrame, name: str, asked: int) -> str:
+    """Return the gain of a remedy with its interval, how many questions it was asked, and its verdict."""
+    if name not in table.index:
+        return "not tried"
+    x = table.loc[name]
+    return f"{x['gain']:+.2f} ({x['low']:+.2f} to {x['high']:+.2f}), n = {asked * x['sets']:.0f}, {x['verdict']}"
+
+
+def cost_said(seen: Evidence, name: str) -> str:
+    """Return requests, and tokens as a multiple of those as is: of invented facts, then of real questions."""
+    tables_of = [table for table in (seen.table, seen.real.table) if name in table.index]
+    times = [f"{x.loc[name, 'tokens'] / x.loc[AS_IS, 'tokens']:.1f}" for x in tables_of]
+    requests = tables_of[-1].loc[name, "requests"]
+    return f"{requests:.0f} request{'s' if requests > 1 else ''}, {' or '.join(times)} × the tokens"
+
+
+def tuned_said(seed: int = 0) -> str:
+    """Return what the adapter that was trained at every place gains on its own sets, and of how many questions."""
+    kept = load("tune")
+    after, before = (kept[name]["correct"].values for name in (f"every.seed-{seed}.answers", "before.answers"))
+    gain = paired_difference(after.mean(1) - before.mean(1))
+    return f"{gain.mean:+.2f} ({gain.low:+.2f} to {gain.high:+.2f}), n = {after.size}"
+
+
+def steps_shown(seen: Evidence) -> pd.DataFrame:
+    """Return what each step of the page's advice gained on invented facts and on real questions, and its cost."""
+    rows = {}
+    for name in STEPS:
+        rows[WORDS[name]] = {
+            "invented facts": step_said(seen.table, name, seen.right[AS_IS].shape[1]),
+            "real questions": step_said(seen.real.table, name, 1),
+            "cost of an answer": cost_said(seen, name),
+        }
+    rows["an adapter, all documents"] = {
+        "invented facts": tuned_said(),
+        "real questions": "not tried",
+        "cost of an answer": "as is, after the training",
+    }
+    return pd.DataFrame(rows).T.rename_axis("step")
 
 
 def pointing_shown(seen: Evidence) -> pd.DataFrame:
@@ -189,6 +226,10 @@ def numbers(seen: Evidence) -> dict[str, Any]:
         "remedies_open": named(seen, "undecided"),
         "remedies_help": named(seen, "helps"),
         "remedies_absent": absent(seen),
+        "remedies_tuned_minutes": load("tune")["every.seed-0.training"].attrs["training_seconds"] / 60,
+        "remedies_rotated": gain_said(table, "rotated-8"),
+        "remedies_rotated_p": table.loc["rotated-8", "p"],
+        "remedies_twice_p": table.loc["question-twice", "p"],
         "remedies_tuned": tuned.mean(),
         "remedies_tuned_worst": tuned.mean(0).min(),
     }
@@ -229,4 +270,5 @@ def alarm_numbers(seen: Evidence) -> dict[str, Any]:
         "alarm_stated_false": tables.judge_alarm(judged.pointed != judged.stated, wrong).false,
         "alarm_none": int(none.sum()),
         "alarm_none_of": none.size,
+        "alarm_false_most": float(binomtest(int((rings & ~wrong).sum()), int((~wrong).sum())).proportion_ci(0.95).high),
     }

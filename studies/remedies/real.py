@@ -92,9 +92,9 @@ def named(real: Real, verdict: str) -> str:
     return "; ".join(found) or "none"
 
 
-def gain_said(real: Real, name: str) -> str:
+def gain_said(table: pd.DataFrame, name: str) -> str:
     """Return the gain of a remedy with its interval."""
-    x = real.table.loc[name]
+    x = table.loc[name]
     return f"{x['gain']:+.2f}, {x['low']:+.2f} to {x['high']:+.2f}"
 
 
@@ -116,7 +116,7 @@ def numbers(real: Real) -> dict[str, Any]:
     for name in table.index:
         found[f"real_{name}".replace("-", "_")] = float(table.loc[name, "right"])
     for name in real.tried.index:
-        found[f"real_{name}_gain".replace("-", "_")] = gain_said(real, name)
+        found[f"real_{name}_gain".replace("-", "_")] = gain_said(table, name)
     counts = sorted({int(x) for x in real.tried["sets"]})
     return found | {
         "real_questions": len(real.ranked["question"]),

@@ -51,7 +51,7 @@ SOME = (np.arange(80).reshape(20, 4) % 3 == 0).astype(int)
 )
 def test_real_questions_are_judged_as_their_thresholds_say(alone, heads, expected, word):
     one = entry(["heads-alone"], alone, heads)
-    seen = Evidence({"smollm2.questions": one}, {}, asked(SOME))
+    seen = Evidence({"smollm2.questions": one}, asked(SOME))
     found = checks.real_checks(seen, np.random.default_rng(0))
     assert [(x.passed, x.how.get("undecided", False)) for x in found] == expected
     assert seen.real.tried["verdict"].to_dict() == {"heads-alone": word}
@@ -64,7 +64,7 @@ def test_a_remedy_of_fewer_questions_is_compared_with_those_it_has():
     fewer = entry(["x"], SOME[:6], AT[:6]).isel(remedy=0)
     one = entry(["heads-alone"], SOME, AT)
     kept = {"smollm2.questions": one, "smollm2.questions-numbered": fewer}
-    table = Evidence(kept, {}, asked(SOME)).real.table
+    table = Evidence(kept, asked(SOME)).real.table
     assert table.loc["numbered", ["sets", "gain"]].tolist() == [6, 0]
 
 
