@@ -203,8 +203,8 @@ def question_numbers(seen: Evidence) -> dict[str, Any]:
         "questions_tokens": float(entry["tokens"].mean()),
         "questions_rank": float((entry["rank"] == 0).mean()),
         "questions_same": float(entry["same"].mean()),
-        **ranged("questions_first_ahead", differ["first"], 100),
-        **ranged("questions_last_ahead", differ["last"], 100),
+        "questions_first_said": with_interval(differ["first"], ".2f"),
+        "questions_last_said": with_interval(differ["last"], ".2f"),
     }
 
 
@@ -218,6 +218,7 @@ def real_answer(seen: Evidence) -> str:
         f"{x['questions_first']:.0%} correctly if the right passage is first, {x['questions_last']:.0%} if it is last, "
         f"and {x['questions_middle']:.1%} between."
     )
+
 
 def judge_places(seen: Evidence) -> dict[str, Difference]:
     """Return by how much each end is above the middle of real questions."""
@@ -299,17 +300,6 @@ def ranked(seen: Evidence, name: str, score: str = "accuracy") -> str:
     """Return a predictor's rank correlation with its interval."""
     x = seen.ranks[score].loc[name]
     return f"{x['rank']:+.2f} ({x['low']:+.2f} to {x['high']:+.2f})"
-
-
-def predictor_table(seen: Evidence) -> pd.DataFrame:
-    """Return rank correlations of all predictors with right answers and their log-probability."""
-    columns = {}
-    for score in seen.ranks:
-        columns[score] = [ranked(seen, name, score) for name in seen.predictors]
-    names = pd.Series([*seen.predictors], name="predictor")
-    names = names.str.replace("of the place", "at the place, another document asked for")
-    names = names.str.replace("of the document", "of the right document, by place")
-    return pd.DataFrame(columns, pd.Index(names))
 
 
 def predicted_numbers(seen: Evidence) -> dict[str, Any]:
