@@ -6,13 +6,14 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 
 from posbias.lookup.scores import mean_with_interval
 from studies.documents.evidence import Evidence, Right
-from studies.documents.sources import LAST, PLAIN, Sources
+from studies.documents.sources import LAST, PLAIN, READERS, Sources
 
-BLACK, BLUE, GREY = "#000000", "#0072B2", "#7f7f7f"
+BLACK, BLUE, GREY, WHITE = "#000000", "#0072B2", "#7f7f7f", "#ffffff"
 
 
 def draw_places(ax: Any, right: Right, colour: str, label: str, at: tuple[float, float]) -> None:
@@ -51,14 +52,16 @@ def draw_answers(seen: Evidence) -> Figure:
 
 
 def draw_sources(seen: Sources) -> Figure:
-    """Draw how many sources each way names, with intervals."""
-    counted = seen.counted
-    drawn = counted.drop(index=[*[*seen.tools][1:], LAST]).rename(index=PLAIN).sort_values("all")
-    whole, rows = counted.loc["deletion", "all"], np.arange(len(drawn))
+    """Draw the share of sources that each way names, with intervals; the head that was chosen, of half of the sets."""
+    drawn = seen.table.drop(index=[*[*seen.tools][1:], LAST]).rename(index=PLAIN)
+    head = seen.fair_table.loc[[READERS]].rename(index={READERS: "one head"})
+    drawn = pd.concat([drawn, head]).sort_values("all", kind="stable")
+    rows = np.arange(len(drawn))
     fig, ax = plt.subplots(figsize=(6.4, 2.8))
     ax.hlines(rows, drawn["low"], drawn["high"], color=BLUE, linewidth=3, alpha=0.35)
-    ax.plot(drawn["all"], rows, "o", color=BLUE, markersize=5)
-    ax.axvline(counted.loc[LAST, "all"], color=GREY, linestyle="--")
+    fills = [WHITE if name == "one head" else BLUE for name in drawn.index]
+    ax.scatter(drawn["all"], rows, s=25, color=fills, edgecolors=BLUE, zorder=3)
+    ax.axvline(seen.table.loc[LAST, "all"], color=GREY, linestyle="--")
     ax.set_yticks(rows, drawn.index)
-    ax.set(xlabel=f"sources named, of {whole}", xlim=(0, 1.03 * whole))
+    ax.set(xlabel="share of sources named", xlim=(0, 1.03))
     return fig
