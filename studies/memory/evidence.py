@@ -122,6 +122,8 @@ def numbers(table: pd.DataFrame) -> dict[str, Any]:
     for quantity in QUANTITIES:
         found[f"why_near_{quantity}"] = int(near(learnt, quantity).sum())
         found[f"why_left_{quantity}"] = int(has_beginning(table, quantity).sum())
+    short = learnt["text"] == "memory-1"
+    found["why_near_short"] = int((near(learnt, "use") & short).sum())
     by_name = table.set_index(["network", "text"])
     alibi, copy = by_name.loc[[("alibi", "memory-8")]], by_name.loc[[("rope", "copy-64")]]
     found |= {"why_alibi_least": int(alibi["use reach"].min()), "why_alibi_most": int(alibi["use reach"].max())}

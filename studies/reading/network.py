@@ -157,8 +157,9 @@ def dilution_check(seen: Evidence) -> Check:
     found, mixed = diluted(told["log n"], told["as it is"]), []
     for _ in range(10):
         swap = rng.random(len(told["log n"]))[:, None] < 0.5
-        pair = (np.where(swap, told[b], told[a]) for a, b in (("log n", "as it is"), ("as it is", "log n")))
-        mixed.append(diluted(*pair, 40)[2] >= 2)
+        one = np.where(swap, told["as it is"], told["log n"])
+        other = np.where(swap, told["log n"], told["as it is"])
+        mixed.append(diluted(one, other, 40)[2] >= 2)
     return Check(
         "L-blur", "dilution", "A long list is read bluntly because its tokens dilute attention.", found[2] >= 2,
         f"γ times {ranged(found)} with scores times log n", "the interval of this factor is below 2",

@@ -1,6 +1,6 @@
 """Others' ways to say which tokens of a prompt count, beside the influence in SmolLM2.
 
-Each is an equation of its paper in a plain form, for Llama's modules; the docstrings name it.
+Each is its paper's equation in a plain form, for Llama's modules, as the docstrings say.
 
 Threshold, set on 2026-11-29 before any run. P-rivals, of predictions that are made from 16
 documents of one text (value zeroing: 4) and judged by the influence in another (SmolLM2, 256

@@ -53,7 +53,7 @@ def attention_kernels(layer: Layer) -> dict[str, Kernel]:
 def part_kernels(layer: Layer) -> dict[str, Kernel]:
     """Return rollouts of what the parts T_ij are that a token's state is the sum of.
 
-    ``norms``: ‖Σ_h A_h[i,j] f_h(x_j)‖ (Kobayashi et al. 2020, equation 4, summed over heads), which
+    ``norms``: ‖Σ_h A_h[i,j] f_h(x_j)‖ (Kobayashi et al. 2020, summed over heads), which
     has no residual stream, so half of it. ``norms-residual``: with x_i in the part of i itself
     (Kobayashi et al. 2021, *AttnRes*). ``norms-norm``: parts multiplied by the weights of the norm
     that reads their sum (*AttnResLn*); it divides all parts of a row by one number, which drops

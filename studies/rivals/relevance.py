@@ -1,9 +1,9 @@
 """AttnLRP (Achtibat et al. 2024, arXiv 2402.05602): input times a gradient of other rules.
 
-Linear maps and residual sums: the gradient (ε-rule). A product of two factors: half to each
-(equation 15), which for weights times values and for queries times keys halves what goes back to
+Linear maps and residual sums: the gradient (ε-rule). A product of two factors: half to each,
+which for weights times values and for queries times keys halves what goes back to
 both. An activation and a norm: all to the input (identity rule), as if what they multiply by were a
-constant. Softmax: its gradient (equation 13).
+constant. Softmax: its gradient.
 """
 
 from __future__ import annotations

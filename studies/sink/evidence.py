@@ -35,8 +35,8 @@ def layers_said(seen: Mapping[str, xr.Dataset]) -> str:
     worst, most = str(table["loss"].idxmax()), table["loss"].max()
     small = int((table["loss"] <= LIMITS["loss"]).sum())
     return (
-        f"In one layer alone, silence costs at most {most:.2f} nats (layer {int(worst) + 1}), and at most "
-        f"{LIMITS['loss']:.2f} in {small} of {len(table)} layers ({prompts} texts, in bfloat16)."
+        f"In one layer alone, silence costs at most {most:.3f} nats (layer {int(worst) + 1}); in {small} of "
+        f"{len(table)} layers it costs no more than our limit of {LIMITS['loss']:.2f} ({prompts} texts, in bfloat16)."
     )
 
 

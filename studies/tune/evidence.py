@@ -110,7 +110,10 @@ def open_said(seen: Evidence) -> str:
     """Return what the seeds leave open."""
     few = len(seen.judged)
     if few >= SEEDS and is_decided(seen):
-        return "That the lost middle is a matter of training holds in the three seeds that our threshold asked for."
+        return (
+            "That further training changes which places are lost holds in the three seeds that our threshold asked "
+            "for. Whether the first training caused the loss was not tested."
+        )
     if few >= SEEDS:
         return "That the lost middle is a matter of training was to hold in three seeds, and does not hold in all."
     so_far = "in which it does" if is_decided(seen) else "and it does not hold in all of them"

@@ -36,6 +36,8 @@ FEW = ("--prompts", "8")
 """Added to commands on a model that name no number of prompts: the default takes minutes."""
 BEFORE = {"other.csv": "profile.csv", "helium.nc": "mine.nc"}
 """What a command reads that another made under another name."""
+RUN = re.compile(r"`[^`\n ]*(?:python )?-m bookkit (run [^`\n]+)`")
+"""A run of a chapter inside a sentence or a table."""
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
 
 
@@ -127,6 +129,14 @@ def test_commands_work_as_printed(page, tiny, tmp_path, monkeypatch, capsys):
         for option in ("-o", "--output"):
             if option in words and "--dry-run" not in words:
                 assert (tmp_path / words[words.index(option) + 1]).stat().st_size > 0, words
+
+
+def test_runs_of_chapters_in_sentences_and_tables_are_understood():
+    pages = [ROOT / "README.md", ROOT / "index.md", *(ROOT / "book").glob("*.md")]
+    found = [words for page in pages for words in RUN.findall(page.read_text(encoding="utf-8"))]
+    assert len(found) >= 10
+    for words in found:
+        understood("bookkit", shlex.split(words))
 
 
 @pytest.mark.parametrize("page", PAGES)

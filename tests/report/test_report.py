@@ -14,7 +14,7 @@ from parsed import Parsed
 from scipy.stats import spearmanr
 
 import posbias
-from posbias import cli
+from posbias import cli, predict
 from posbias.measure.measurement import Measurement
 from posbias.predict import PREDICTORS
 from posbias.report import document, figures, page, stats, text
@@ -66,6 +66,20 @@ def changed(measurement, **values):
     """Return a measurement with arrays replaced."""
     results = measurement.results
     return Measurement(results.assign({name: (results[name].dims, x) for name, x in values.items()}))
+
+
+def test_a_yardstick_of_ones_own_is_named_by_its_label(measured, monkeypatch):
+    """It takes what was measured as it is, so that nothing is nearer."""
+    monkeypatch.setitem(predict.PREDICTORS, "as-seen", None)  # taken out again
+    monkeypatch.setitem(predict.NAMES, "as-seen", "as-seen")
+
+    @predict.predictor("as-seen", needs=(), label="the curve as it was seen")
+    def as_seen(results):
+        """Take the measured curve."""
+        return results["influence"].values / results["influence"].values.sum()
+
+    told = said(Evidence(measured._subject(), resamples=10), "nearest")
+    assert "No prediction of this model is as near as the curve as it was seen" in told
 
 
 def without(measurement, *patterns):
