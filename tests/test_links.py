@@ -192,3 +192,10 @@ def is_number(x):
         return x is not None and bool(float(x) or True)
     except ValueError:
         return False
+
+
+def test_a_number_of_another_page_has_a_format():
+    """Without one, what follows the last colon is taken for it, and the page is not built."""
+    pages = [ROOT / "index.md", *(ROOT / "book").glob("*.md")]
+    found = {page.name: re.findall(r"glue:text}`[^`]*::\w+`", page.read_text(encoding="utf-8")) for page in pages}
+    assert not {name: texts for name, texts in found.items() if texts}
