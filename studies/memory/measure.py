@@ -39,7 +39,7 @@ def learning_rate(step: int, steps: int) -> float:
     """Return the learning rate of a step: a rise, a plateau, and a fall in the last third.
 
     >>> [round(learning_rate(step, 150), 6) for step in (0, 49, 100, 149)]
-    [6e-05, 0.003, 0.0029, 6e-05]
+    [6e-05, 0.003, 0.00294, 6e-05]
     """
     left = 3 * (steps - step - 1) / steps
     return RATE * min(1.0, (step + 1) / RISE, max(left, 1 / RISE))

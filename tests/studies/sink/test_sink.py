@@ -68,5 +68,6 @@ def test_the_worst_layer_has_a_row():
     layers = xr.Dataset({"gradient": (("prompt", "arm", "position"), g), "loss": (("prompt", "arm"), loss)}, names)
     seen = {"text": kept(0.0), "layers": layers}
     assert np.isclose(evidence.rows_shown(seen).loc["silent in layer 2 alone", "loss"], 0.5)
-    assert "0.50 nats (layer 2), and at most 0.05 in 1 of 2 layers" in evidence.layers_said(seen)
+    said = evidence.layers_said(seen)
+    assert "0.500 nats (layer 2); in 1 of 2 layers it costs no more than our limit of 0.05" in said
     assert "not measured" in evidence.layers_said({"text": kept(0.0)})
