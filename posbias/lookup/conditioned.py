@@ -80,6 +80,6 @@ def table_lines(results: xr.Dataset) -> list[str]:
         said = f"{name}: right {row['right']:.2f}, worst {row['worst']:.2f} at place {row['worst_place']:.0f}"
         if name != AS_IS:
             spread = f"{row['low']:+.2f} to {row['high']:+.2f}; p {row['p']:.2g} by Holm"
-            said += f", gain {row['gain']:+.2f} ({'no interval of one' if np.isnan(row['low']) else spread})"
+            said += f", gain {row['gain']:+.2f} ({'one context: no interval' if np.isnan(row['low']) else spread})"
         lines.append(f"{said}; {row['requests']:.1f} requests and {row['tokens']:.0f} tokens a question")
     return lines

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ from studies.summaries import shave
 
 PLACES = 8
 DIMS = ("prompt", "arm", "position")
+Arm = Callable[[], AbstractContextManager[None]]
+"""What a run changes while it is entered."""
 
 
 @contextmanager
@@ -70,21 +73,9 @@ def measure_text(settings: Settings) -> xr.Dataset:
     """
     session = Session(replace(settings, quantities=("mixing", "influence")))
     model: Any = session.instrument.model
-    ids = session.ids
     model.set_attn_implementation("eager")
-
-    def read(k: int) -> Mapping[str, np.ndarray]:
-        rows: dict[str, list[Any]] = {"gradient": [], "loss": []}
-        for arm in ARMS.values():
-            with arm(model):
-                rows["gradient"].append(measure_gradient(model, ids[k]))
-                rows["loss"].append(_loss(model, ids[k]))
-        return {name: np.array(row, dtype=np.float32) for name, row in rows.items()}
-
-    found = go_on(settings.prompts, read, _place(settings, "text"))
-    arrays: dict[str, Any] = {name: (DIMS[: x.ndim], shave(x)) for name, x in found.items()}
-    arrays["document"] = (("prompt",), session.prompts.origins.astype(np.int32))
-    return xr.Dataset(arrays, {"arm": list(ARMS)}, session.provenance())
+    arms = {name: partial(arm, model) for name, arm in ARMS.items()}
+    return _measure_arms(settings, session, arms, "text")
 
 
 def measure_layers(settings: Settings) -> xr.Dataset:
@@ -94,21 +85,29 @@ def measure_layers(settings: Settings) -> xr.Dataset:
     """
     session = Session(replace(settings, quantities=("mixing", "influence")))
     model: Any = session.instrument.model.to(torch.bfloat16)
-    ids, T = session.ids, len(family_of(model.config).layers(model))
+    arms: dict[str, Arm] = {WHOLE: nullcontext}
+    for layer in range(len(family_of(model.config).layers(model))):
+        arms[str(layer)] = partial(sink_off, model, (layer,))
+    return _measure_arms(settings, session, arms, "layers").assign_attrs(dtype="bfloat16")
+
+
+def _measure_arms(settings: Settings, session: Session, arms: Mapping[str, Arm], part: str) -> xr.Dataset:
+    """Return ``gradient`` and ``loss`` of each prompt under each arm; what an earlier run left is kept."""
+    model: Any = session.instrument.model
+    ids = session.ids
 
     def read(k: int) -> Mapping[str, np.ndarray]:
         rows: dict[str, list[Any]] = {"gradient": [], "loss": []}
-        for layers in ((), *((t,) for t in range(T))):
-            with sink_off(model, layers):
+        for arm in arms.values():
+            with arm():
                 rows["gradient"].append(measure_gradient(model, ids[k]))
                 rows["loss"].append(_loss(model, ids[k]))
         return {name: np.array(row, dtype=np.float32) for name, row in rows.items()}
 
-    found = go_on(settings.prompts, read, _place(settings, "layers"))
+    found = go_on(settings.prompts, read, _place(settings, part))
     arrays: dict[str, Any] = {name: (DIMS[: x.ndim], shave(x)) for name, x in found.items()}
     arrays["document"] = (("prompt",), session.prompts.origins.astype(np.int32))
-    arms_read = [WHOLE, *(str(t) for t in range(T))]
-    return xr.Dataset(arrays, {"arm": arms_read}, session.provenance() | {"dtype": "bfloat16"})
+    return xr.Dataset(arrays, {"arm": list(arms)}, session.provenance())
 
 
 @torch.no_grad()
