@@ -1,11 +1,15 @@
 """The first token hidden from all later queries, against a plain computation."""
 
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 import xarray as xr
 from measuring import make, prompts
 
+from studies.sink import measure
 from studies.sink.measure import hidden_first
 from studies.sink.tables import change_table, loss_table
 
@@ -71,3 +75,25 @@ def test_the_worst_layer_has_a_row():
     said = evidence.layers_said(seen)
     assert "0.500 nats (layer 2); in 1 of 2 layers it costs no more than our limit of 0.05" in said
     assert "not measured" in evidence.layers_said({"text": kept(0.0)})
+
+
+def test_each_arm_is_entered_while_a_prompt_is_measured(monkeypatch, tmp_path):
+    model = SimpleNamespace(silent=0.0)
+
+    @contextmanager
+    def silence():
+        model.silent = 1.0
+        yield
+        model.silent = 0.0
+
+    prompts = SimpleNamespace(origins=np.arange(2))
+    instrument = SimpleNamespace(model=model)
+    session = SimpleNamespace(instrument=instrument, ids=[[0], [1]], prompts=prompts, provenance=dict)
+    monkeypatch.setattr(measure, "measure_gradient", lambda model, ids: np.array([model.silent, ids[0]]))
+    monkeypatch.setattr(measure, "_loss", lambda model, ids: model.silent + ids[0])
+    monkeypatch.setattr(measure, "_place", lambda settings, part: tmp_path / f"{part}.npz")
+    arms = {"whole": nullcontext, "silent": silence}
+    found = measure._measure_arms(SimpleNamespace(prompts=2), session, arms, "text")
+    np.testing.assert_array_equal(found["loss"], [[0, 1], [1, 2]])
+    np.testing.assert_array_equal(found["gradient"][1], [[0, 1], [1, 1]])
+    assert model.silent == 0.0
