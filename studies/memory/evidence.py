@@ -41,6 +41,26 @@ def reach(mean: Float[np.ndarray, "n"]) -> int:
     return len(inner) - int(np.flatnonzero(inner >= inner.max() / 2)[0])
 
 
+def half_distance(mean: Float[np.ndarray, "n"]) -> int:
+    """Return the distance from the next letter within which a profile has half of its sum, or more.
+
+    >>> half_distance(np.array([0.0, 0, 1, 0, 2, 2])), half_distance(np.array([9.0, 0, 0, 0, 0, 1]))
+    (2, 6)
+    """
+    within = np.cumsum(mean[::-1])
+    return int(np.flatnonzero(within >= within[-1] / 2)[0]) + 1
+
+
+def optimal_half(text: str) -> float:
+    """Return the distance within which optimal prediction has half of its use.
+
+    >>> optimal_half("memory-8"), optimal_half("copy-64")
+    (4.5, 64.0)
+    """
+    known = TEXTS[text]
+    return float(known.memory) if known.copy else (known.memory + 1) / 2
+
+
 def parts_of(rows: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "N parts"]:
     """Return each prompt's mean over parts of it, the last letter aside; nan is left out."""
     parts = np.array_split(rows[:, :-1].astype(np.float64), PARTS, axis=1)
@@ -74,13 +94,13 @@ def network_table(kept: Mapping[str, xr.Dataset]) -> pd.DataFrame:
 def read_network(one: xr.Dataset, text: str) -> dict[str, Any]:
     """Return a network's row."""
     memory, gain = TEXTS[text].memory, GUESS - float(one["optimum"])
-    row: dict[str, Any] = {"memory": memory, "loss": float(one["loss"])}
+    row: dict[str, Any] = {"memory": memory, "loss": float(one["loss"]), "optimal half": optimal_half(text)}
     row["learnt"] = memory > 0 and bool(GUESS - row["loss"] >= LEARNT * gain)
     row["share"] = (GUESS - row["loss"]) / gain if memory else np.nan
     for quantity in QUANTITIES:
         own, free = (one[quantity].sel(text=x).values for x in ("own", "none"))
         row[f"{quantity} reach"] = reach(np.nanmean(own, axis=0))
-        row[f"{quantity} free reach"] = reach(np.nanmean(free, axis=0))
+        row[f"{quantity} half"] = half_distance(np.nanmean(own, axis=0))
         row |= dict(zip((f"{quantity} first", f"{quantity} low", f"{quantity} high"), first_eighth(free), strict=True))
     return row
 
@@ -89,6 +109,12 @@ def near(table: pd.DataFrame, quantity: str) -> pd.Series:
     """Say of each network whether its reach is within a factor of two of the memory."""
     found = table[f"{quantity} reach"]
     return (found <= FACTOR * table["memory"]) & (found * FACTOR >= table["memory"])
+
+
+def near_half(table: pd.DataFrame, quantity: str) -> pd.Series:
+    """Say of each network whether half of its profile lies within a factor of two of the optimal distance."""
+    found, optimal = table[f"{quantity} half"], table["optimal half"]
+    return (found <= FACTOR * optimal) & (found * FACTOR >= optimal)
 
 
 def follows(table: pd.DataFrame, quantity: str) -> bool:
@@ -121,37 +147,45 @@ def numbers(table: pd.DataFrame) -> dict[str, Any]:
     found: dict[str, Any] = {"why_networks": len(table), "why_learnt": len(learnt)}
     for quantity in QUANTITIES:
         found[f"why_near_{quantity}"] = int(near(learnt, quantity).sum())
+        found[f"why_half_{quantity}"] = int(near_half(learnt, quantity).sum())
         found[f"why_left_{quantity}"] = int(has_beginning(table, quantity).sum())
-    short = learnt["text"] == "memory-1"
-    found["why_near_short"] = int((near(learnt, "use") & short).sum())
-    by_name = table.set_index(["network", "text"])
-    alibi, copy = by_name.loc[[("alibi", "memory-8")]], by_name.loc[[("rope", "copy-64")]]
-    found |= {"why_alibi_least": int(alibi["use reach"].min()), "why_alibi_most": int(alibi["use reach"].max())}
-    found |= {"why_alibi_share": float(alibi["share"].min()), "why_copy_reach": int(copy["use reach"].iloc[0])}
-    found["why_rope_reach"] = int(by_name.loc[[("rope", "memory-8")], "use reach"].iloc[0])
+    for network in NAMES:
+        found[f"why_half_{network}"] = halves_said(learnt[learnt["network"] == network])
     return found | {"why_asked_networks": SEEDS * len(NAMES) * len(TEXTS)}
 
 
-def draw_reaches(table: pd.DataFrame) -> None:
-    """Draw the memory of the text across, and up how far use and gradient reach; what has not learnt is hollow."""
+def halves_said(table: pd.DataFrame) -> str:
+    """Return in words within how many letters half of the use lies, for memories of 1, 8 and 64."""
+    said = []
+    for text in ("memory-1", "memory-8", "memory-64"):
+        halves = table.loc[table["text"] == text, "use half"]
+        if len(halves):
+            least, most = int(halves.min()), int(halves.max())
+            said.append(f"{least}" if least == most else f"{least} to {most}")
+    return f"{', '.join(said[:-1])} and {said[-1]}" if said else "none"
+
+
+def draw_halves(table: pd.DataFrame) -> None:
+    """Draw the memory of the text across, and up within how many letters half of use and gradient lie."""
     _, axes = plt.subplots(1, 2, figsize=(6.4, 2.9), sharey=True)
+    ticks = [1, 2, 4, 8, 16, 32, 64, 112]
     for ax, quantity in zip(axes, QUANTITIES, strict=True):
         for x, text in enumerate(LABELS):
-            ax.plot([x - 0.35, x + 0.35], [TEXTS[text].memory] * 2, color="0.6", lw=4, alpha=0.6, zorder=0)
+            ax.plot([x - 0.35, x + 0.35], [optimal_half(text)] * 2, color="0.6", lw=4, alpha=0.6, zorder=0)
             for k, (network, colour) in enumerate(COLOURS.items()):
                 rows = table[(table["network"] == network) & (table["text"] == text)]
                 across = x + 0.2 * (k - 1) + 0.05 * (rows["seed"] - 1)
                 for at, (_, row) in zip(across, rows.iterrows(), strict=True):
                     face = colour if row["learnt"] else "none"
-                    ax.plot(at, row[f"{quantity} reach"], MARKERS[k], ms=4.5, color=colour, markerfacecolor=face)
+                    ax.plot(at, row[f"{quantity} half"], MARKERS[k], ms=4.5, color=colour, markerfacecolor=face)
         ax.set(xlabel="memory of the text, letters", title=f"by {quantity}", yscale="log", xticks=range(len(LABELS)))
         ax.set_xticklabels(LABELS.values())
-    axes[0].set(ylabel="reach, letters", yticks=[1, 2, 4, 8, 16, 32, 64, 112])
-    axes[0].set_yticklabels([1, 2, 4, 8, 16, 32, 64, 112])
+    axes[0].set(ylabel="half lies within, letters", yticks=ticks)
+    axes[0].set_yticklabels(ticks)
     axes[0].minorticks_off()
     pairs = zip(MARKERS, COLOURS.items(), strict=True)
     handles = [Line2D([], [], ls="", marker=m, ms=4.5, color=colour, label=NAMES[x]) for m, (x, colour) in pairs]
-    axes[1].legend(handles=handles, fontsize=8, loc="upper left")
+    axes[1].legend(handles=handles, fontsize=8, loc="lower right")
 
 
 def memories_exchanged(table: pd.DataFrame) -> pd.DataFrame:

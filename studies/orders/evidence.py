@@ -11,7 +11,7 @@ import pandas as pd
 import xarray as xr
 
 from studies import results
-from studies.checks import Check
+from studies.checks import Check, ranged
 from studies.orders import tables
 
 COLOURS = {"written": "#000000", "shuffled": "#0072B2", "drawn": "#D55E00"}
@@ -52,9 +52,9 @@ def bits_said(seen: Evidence) -> str:
     apart = max(table.loc["apart", "value"] for table in seen.rounded.values())
     moved = max(abs(table.loc[f"{end} eighth", "value"]) for table in seen.rounded.values() for end in ENDS)
     return (
-        f"Rounding the weights of {len(seen.rounded)} of the small reference models to 4 bits makes no difference to "
-        f"influence by gradient in {within} of them, by our thresholds: profiles move by {apart:.3f} of the prompt at "
-        f"most, and an end by {moved:.2f} of an equal share. What rounding does to right answers was not tested."
+        f"We rounded {len(seen.rounded)} of the ten small reference models to 4 bits: by our thresholds influence by "
+        f"gradient stays as it was in {within} of them (profiles move by {apart:.3f} of the prompt at most, an end by "
+        f"{moved:.2f} of an equal share). What rounding does to right answers was not tested."
     )
 
 
@@ -94,7 +94,7 @@ def numbers(seen: Evidence) -> dict[str, Any]:
     rank, apart = seen.part("survives: rank"), seen.part("survives: apart")
     found: dict[str, Any] = {"why_orders_prompts": seen.order.sizes["prompt"]}
     for end in ENDS:
-        for short, order in (("text", "written"), ("drawn", "drawn")):
+        for short, order in (("text", "written"), ("shuffled", "shuffled"), ("drawn", "drawn")):
             found[f"why_{end}_{short}"] = by_order.loc[order, f"{end} eighth"]
         for part in ("proper", "earned"):
             found[f"why_{end}_{part}"] = seen.part(f"{end} eighth: {part}")["value"]
@@ -108,16 +108,17 @@ def numbers(seen: Evidence) -> dict[str, Any]:
 
 
 def shown(seen: Evidence) -> pd.DataFrame:
-    """Return the proper and the earned part of both ends, with intervals."""
-    rows = {}
-    for end in ENDS:
-        for part in ("proper", "earned"):
-            x = seen.part(f"{end} eighth: {part}")
-            rows[f"{end} eighth, {part}"] = {
-                "value": f"{x['value']:+.2f}",
-                "95%": f"{x['low']:+.2f} to {x['high']:+.2f}",
-            }
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("part, in equal shares")
+    """Return both ends in three orders, and what the text earns there, in equal shares with intervals."""
+    table, rows = tables.order_table(seen.order, "gradient"), {}
+    for end, place in ENDS.items():
+        row = {}
+        for order, name in NAMES.items():
+            x = table.loc[order]
+            row[name] = ranged((x[f"{end} eighth"], x[f"{end} eighth low"], x[f"{end} eighth high"]))
+        earned = seen.part(f"{end} eighth: earned")
+        row["earned"] = ranged((earned["value"], earned["low"], earned["high"]))
+        rows[f"{end} eighth ({place})"] = row
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("influence, equal shares")
 
 
 def draw_orders(seen: Evidence) -> None:
@@ -181,7 +182,8 @@ def order_checks(seen: Evidence) -> list[Check]:
         ))  # fmt: skip
         found.append(Check(
             "Y-earned", f"{end} eighth", f"The text earns the smaller part of the {place}.",
-            is_smaller(seen.split, end), figure.format(**less), "the interval of earned less proper reaches 0",
+            is_smaller(seen.split, end), f"sizes, earned less proper: {figure.format(**less)}",
+            "the interval of earned less proper reaches 0",
             {mixed: [is_smaller(flat, end)]}, "the text earns the larger part", {},
         ))  # fmt: skip
     rank, apart = (seen.part(f"survives: {x}")["value"] for x in ("rank", "apart"))

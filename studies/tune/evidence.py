@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,23 +11,28 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from posbias.lookup.scores import paired_difference
 from studies import results
 from studies.checks import Check, ranged
 from studies.tune import tables
 from studies.tune.facts import ASKED as ASKED_OF
 from studies.tune.follow import follow_checks, follow_said, texts_of
+from studies.tune.form import form_numbers
 from studies.tune.tables import BEFORE
+from studies.tune.tables import Answers as Arms
 
 NAMES = {BEFORE: "(as it is)", "every": "every place", "middle": "middle", "ends": "ends"}
 NAMES |= {"apart": "every place, no competitors", "text": "running text"}
 COLOURS = {BEFORE: "#000000", "every": "#0072B2", "middle": "#D55E00", "ends": "#009E73"}
 ASKED = ("every", "middle")
 """The two trainings on which Y-asked is decided."""
+ASKS = ("every", "ends")
+"""Two trainings that differ in the places alone, and of which one asks for the middle."""
+CHANCE = 1 / 8
 SETS = 4
 """Sets of documents in a step of training."""
-SEEDS, NOTHING = 3, 0.05
-"""How many seeds the threshold asks for, and below what gain the claim is refuted."""
-Arms = Mapping[str, xr.Dataset]
+SEEDS, NOTHING, CONTROL = 3, 0.05, 0.10
+"""How many seeds the threshold asks for, below what gain the claim is refuted, and what a control's gain may be."""
 
 
 @dataclass(frozen=True)
@@ -61,16 +66,24 @@ def numbers(seen: Evidence) -> dict[str, Any]:
     gains = tables.gain_table(seen.first)
     every = gains.loc["every"]
     leads = [tables.gain_table(arms) for arms in seen.judged.values()]
+    tabled = [tables.gain_table(arms) for arms in seen.by_seed.values()]
     return {
         "why_steps": seen.kept["every.seed-0.training"].sizes["step"],
         "why_sets": seen.first[BEFORE].sizes["context"],
         "why_before_middle": gains.loc[BEFORE, "middle"],
+        "why_before_ends": gains.loc[BEFORE, "ends"],
         "why_every_middle": min(x.loc["every", "middle"] for x in leads),
         "why_every_ends": min(x.loc["every", "ends"] for x in leads),
-        "why_ends_middle": gains.loc["ends", "middle"],
         "why_questions": seen.kept["every.seed-0.training"].sizes["step"] * SETS * ASKED_OF,
         "why_ends_seeds": COUNTS[seeds_with(seen, "ends")],
         **by_place(seen.first),
+        **shares_said(seen),
+        **form_numbers(seen.first),
+        "why_ends_middle": np.mean([x.loc["ends", "middle"] for x in tabled if "ends" in x.index]),
+        "why_last_before": tables.last_of_middle(seen.first[BEFORE]),
+        "why_last_ends": np.mean([tables.last_of_middle(x["ends"]) for x in seen.by_seed.values() if "ends" in x]),
+        "why_lead_middle": leads_said(seen),
+        "why_difference": differences_said(seen),
         "why_every_gain": every["gain"],
         "why_every_low": every["gain low"],
         "why_every_high": every["gain high"],
@@ -78,7 +91,40 @@ def numbers(seen: Evidence) -> dict[str, Any]:
         "why_scope": scope_said(seen),
         "why_open": open_said(seen),
         "why_follow": follow_said(texts_of(seen.kept)),
+        "why_follow_prompts": sizes_of_text(seen),
     }
+
+
+def sizes_of_text(seen: Evidence) -> int:
+    """Return of how many prompts of text something was measured."""
+    found = texts_of(seen.kept)
+    return int(found[BEFORE].sizes["prompt"]) if found else 0
+
+
+def listed(said: Sequence[str]) -> str:
+    """Return words as a list.
+
+    >>> listed(["a"]), listed(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return " and ".join(filter(None, [", ".join(said[:-1]), *said[-1:]]))
+
+
+def leads_said(seen: Evidence) -> str:
+    """Return by how much the middle is ahead of the ends if it alone was asked for, each seed with its interval."""
+    rows = [tables.gain_table(arms).loc["middle"] for arms in seen.judged.values()]
+    return listed([ranged((x["lead"], x["lead low"], x["lead high"])) for x in rows])
+
+
+def differences_said(seen: Evidence) -> str:
+    """Return how many more answers from the middle are right with every place than with the ends, for each seed."""
+    said = []
+    for arms in seen.by_seed.values():
+        if {"every", "ends"} <= {*arms}:
+            every, ends = (arms[x]["correct"].values[:, tables.MIDDLE].astype(np.float64).mean(1) for x in ASKS)
+            found = paired_difference(every - ends)
+            said.append(ranged((found.mean, found.low, found.high)))
+    return listed(said)
 
 
 def by_place(arms: Arms) -> dict[str, float]:
@@ -88,6 +134,26 @@ def by_place(arms: Arms) -> dict[str, float]:
     numbers |= {f"why_place_last_{arm}": right[arm][-1] for arm in (BEFORE, "middle")}
     numbers |= {f"why_second_{arm}": right[arm][1] for arm in (BEFORE, "ends")}
     return numbers | {"why_late_ends": right["ends"][5:7].max()}
+
+
+def shares_said(seen: Evidence) -> dict[str, str]:
+    """Return by training the shares of right answers in the middle and at the ends, as words: of all its seeds."""
+    said = {}
+    for arm in ("every", "middle", "ends"):
+        entries = [arms[arm]["correct"].values.astype(np.float64) for arms in seen.by_seed.values() if arm in arms]
+        said[f"why_{arm}_middle_said"] = percent([float(x[:, tables.MIDDLE].mean()) for x in entries])
+        said[f"why_{arm}_ends_said"] = percent([float(x[:, tables.ENDS].mean()) for x in entries])
+    return said
+
+
+def percent(shares: Sequence[float]) -> str:
+    """Return shares in percent, the least and the greatest.
+
+    >>> percent([0.9, 0.955]), percent([0.967, 0.971])
+    ('90 to 96%', '97%')
+    """
+    least, most = f"{min(shares):.0%}", f"{max(shares):.0%}"
+    return least if least == most else f"{least.removesuffix('%')} to {most}"
 
 
 def seeds_with(seen: Evidence, arm: str) -> int:
@@ -111,19 +177,23 @@ def open_said(seen: Evidence) -> str:
     few = len(seen.judged)
     if few >= SEEDS and is_decided(seen):
         return (
-            "That further training changes which places are lost holds in the three seeds that our threshold asked "
-            "for. Whether the first training caused the loss was not tested."
+            "That further training changes which places are lost holds in the three seeds that our threshold asks for."
         )
     if few >= SEEDS:
-        return "That the lost middle is a matter of training was to hold in three seeds, and does not hold in all."
+        return "That further training changes which places are lost was to hold in three seeds, and does not in all."
     so_far = "in which it does" if is_decided(seen) else "and it does not hold in all of them"
     have = f"we have both trainings with {COUNTS[few]}"
-    return f"That the lost middle is a matter of training was to hold in three seeds; {have}, {so_far}."
+    return f"That further training changes which places are lost was to hold in three seeds; {have}, {so_far}."
+
+
+def controls_of(seen: Evidence) -> dict[str, xr.Dataset]:
+    """Return the answers after trainings that ask for no place among competitors."""
+    return {arm: entry for arm, entry in seen.first.items() if arm in _CONTROLS}
 
 
 def controls_said(seen: Evidence) -> str:
     """Return a sentence on the trainings that ask for no place among competitors."""
-    there = {arm: entry for arm, entry in seen.first.items() if arm in ("apart", "text")}
+    there = controls_of(seen)
     if not there:
         return (
             "Its controls, training on documents that do not compete and on text, were not run (`make tune` has them)."
@@ -132,8 +202,11 @@ def controls_said(seen: Evidence) -> str:
     for arm in there:
         x = gains.loc[arm]
         gain = ranged((x["gain"], x["gain low"], x["gain high"]))
-        said.append(f"on {_CONTROLS[arm]} the middle gains {gain} more than the ends")
-    return f"As controls we trained it without any competitor: {'; '.join(said)}."
+        said.append(
+            f"trained on {_CONTROLS[arm]}, it answers {x['middle']:.0%} in the middle and {x['ends']:.0%} at the ends, "
+            f"a gain of the middle over the ends of {gain}"
+        )
+    return f"Two controls have no competitors: {'; '.join(said)} (one seed)."
 
 
 _CONTROLS = {"apart": "documents that do not compete", "text": "running text"}
@@ -166,6 +239,8 @@ def draw_places(seen: Evidence) -> None:
                 continue
             look: dict[str, Any] = {"color": COLOURS[arm], "marker": "o", "ms": 4, "label": NAMES[arm]}
             ax.errorbar(places + 0.08 * k, mean, [mean - low, high - mean], **look)
+    ax.axhline(CHANCE, color="0.5", ls="--", lw=0.8)
+    ax.text(8.35, CHANCE + 0.01, "guess", color="0.4", fontsize=8, ha="right")
     ax.set(xlabel="place of the right document", ylabel="right answers", ylim=(0, 1.03))
     ax.legend(title="trained with the answer at", ncols=2, fontsize=8, title_fontsize=8)
 
@@ -207,19 +282,41 @@ def asked_check(seen: Evidence) -> Check:
     found = []
     for seed, arms in judged.items():
         rows = tables.gain_table(arms)
-        x, lead = rows.loc["every"], rows.loc["middle", "lead"]
-        gain = ranged((x["gain"], x["gain low"], x["gain high"]))
-        found.append(f"seed {seed}: every place {gain}, middle {lead:+.2f} more there than at the ends")
+        x, y = rows.loc["every"], rows.loc["middle"]
+        gain, lead = (ranged((r[key], r[f"{key} low"], r[f"{key} high"])) for r, key in ((x, "gain"), (y, "lead")))
+        found.append(f"seed {seed}: every place {gain}, middle alone {lead} more there than at the ends")
+    before = tables.gain_table(seen.first).loc[BEFORE]
+    found.append(f"(a model that finds all gains {before['ends'] - before['middle']:.2f})")
     few = len(judged) < SEEDS
     turned = {seed: turned_round(arms) for seed, arms in judged.items()}
     return Check(
-        "Y-asked", "", f"The lost middle is a matter of what training asked for ({COUNTS[len(judged)]}).",
+        "Y-asked", "", f"Further training at chosen places changes which places are lost ({COUNTS[len(judged)]}).",
         not is_refuted(judged), "; ".join(found), "the middle's gain is below 0.05 in each seed",
         {"places mixed": mixed, "answers before turned round": [not is_refuted(turned)]},
         "the middle gains next to nothing", {"undecided": few or not is_decided(seen)},
     )  # fmt: skip
 
 
+def control_checks(seen: Evidence) -> list[Check]:
+    """Return the check of Y-asked's controls, none if neither was trained."""
+    there = controls_of(seen)
+    if not there:
+        return []
+    gains = {arm: row for arm, row in tables.gain_table(seen.first).iterrows() if arm in there}
+    beyond = [arm for arm, x in gains.items() if x["gain low"] > CONTROL or x["gain high"] < -CONTROL]
+    within = [arm for arm, x in gains.items() if max(abs(x["gain low"]), abs(x["gain high"])) <= CONTROL]
+    turned = tables.gain_table(turned_round(seen.first)).loc[[*there]]
+    rejects = bool(((turned["gain low"] > CONTROL) | (turned["gain high"] < -CONTROL)).any())
+    found = [f"{NAMES[arm]} {ranged((x['gain'], x['gain low'], x['gain high']))}" for arm, x in gains.items()]
+    return [Check(
+        "Y-asked", "controls", "Training without competitors moves the middle no more than the ends.", not beyond,
+        ", ".join(found), "an interval of the middle's gain over the ends' lies wholly beyond 0.10",
+        {"answers before turned round": [not rejects]},
+        f"the middle gains otherwise than the ends with {', '.join(NAMES[arm] for arm in beyond)}",
+        {"undecided": not beyond and len(within) < len(gains)},
+    )]  # fmt: skip
+
+
 def tune_checks(seen: Evidence) -> list[Check]:
-    """Return the check of Y-asked and, once it is measured, that of Y-follow."""
-    return [asked_check(seen), *follow_checks(texts_of(seen.kept))]
+    """Return the checks of Y-asked and, once they are measured, those of its controls and of Y-follow."""
+    return [asked_check(seen), *control_checks(seen), *follow_checks(texts_of(seen.kept))]

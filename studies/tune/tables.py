@@ -15,6 +15,8 @@ from posbias.lookup.scores import mean_with_interval, paired_difference
 BEFORE = "before"
 ENDS, MIDDLE = [0, -1], slice(1, -1)
 """Places of the right document: the first and the last, and those between."""
+Answers = Mapping[str, xr.Dataset]
+"""The answers of one seed by arm, with those of the model as it is."""
 
 
 def answers_of(kept: Mapping[str, xr.Dataset], seed: int = 0) -> dict[str, xr.Dataset]:
@@ -42,9 +44,7 @@ def answers_of(kept: Mapping[str, xr.Dataset], seed: int = 0) -> dict[str, xr.Da
     return found
 
 
-def right_by_place(
-    found: Mapping[str, xr.Dataset], score: str = "correct"
-) -> dict[str, Float[np.ndarray, "3 P"]]:
+def right_by_place(found: Answers, score: str = "correct") -> dict[str, Float[np.ndarray, "3 P"]]:
     """Return by arm the share of right answers at each place, with both ends of its 95 % interval."""
     return {arm: mean_with_interval(entry[score].values, True) for arm, entry in found.items()}
 
@@ -58,7 +58,7 @@ def middle_less_ends(correct: Float[np.ndarray, "C P"]) -> Float[np.ndarray, "C"
     return np.asarray(correct[:, MIDDLE].mean(1) - correct[:, ENDS].mean(1), dtype=np.float64)
 
 
-def gain_table(found: Mapping[str, xr.Dataset], score: str = "correct") -> pd.DataFrame:
+def gain_table(found: Answers, score: str = "correct") -> pd.DataFrame:
     """Return what each arm changes of the answers, sets resampled: index ``arm``.
 
     ``middle`` and ``ends`` are shares of right answers, ``lead`` is the first less the second,
@@ -83,3 +83,8 @@ def gain_table(found: Mapping[str, xr.Dataset], score: str = "correct") -> pd.Da
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("arm")
     table.loc[BEFORE, ["gain", "gain low", "gain high"]] = np.nan
     return table
+
+
+def last_of_middle(entry: xr.Dataset) -> float:
+    """Return how often the answer to a question about a middle document is that of the last document."""
+    return float((entry["source"].values[:, MIDDLE] == entry.sizes["place"] - 1).mean())

@@ -49,6 +49,7 @@ def test_the_reach_of_optimal_prediction_is_the_memory(kind):
         other[:, place] = (other[:, place] + 1) % LETTERS
         use[:, place] = np.abs(texts.predict_next(text, other) - own).sum(1) / 2
     assert evidence.reach(use.mean(0)) == text.memory
+    assert evidence.half_distance(use.mean(0)) == pytest.approx(evidence.optimal_half(kind), abs=1)
 
 
 def entry(reach, learnt=True, first=1.5, prompts=6):
@@ -62,6 +63,13 @@ def entry(reach, learnt=True, first=1.5, prompts=6):
     arrays = {x: (("seed", "text", "prompt", "position"), rows) for x in evidence.QUANTITIES}
     arrays |= {"loss": (("seed",), loss), "optimum": (("seed",), np.full(3, 0.9))}
     return xr.Dataset(arrays, {"seed": [0, 1, 2], "text": ["own", "none"]})
+
+
+def test_halves_are_judged_by_those_of_optimal_prediction():
+    table = evidence.network_table({"rope.memory-8": entry(9), "rope.memory-64": entry(8), "rope.memory-1": entry(1)})
+    assert table.groupby("text")["use half"].first().to_dict() == {"memory-1": 1, "memory-64": 4, "memory-8": 5}
+    assert evidence.near_half(table, "use").tolist() == [True] * 3 + [False] * 3 + [True] * 3
+    assert evidence.numbers(table)["why_half_rope"] == "1, 5 and 4"
 
 
 def test_checks_say_what_was_put_in():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from studies.tune import evidence, follow
+from studies.tune import evidence, follow, form
 
 N = 66
 
@@ -57,7 +57,9 @@ def answers(ends, middle):
     share = np.array([ends, *[middle] * 6, ends])
     right = (rng.random((40, 8)) < share).astype(float)
     source = np.where(right == 1, np.arange(8), -1)
-    return xr.Dataset({"correct": (("context", "place"), right), "source": (("context", "place"), source)})
+    apart = (rng.random((40, 8)) < 0.9).astype(float)
+    arrays = {"correct": right, "source": source, "apart_correct": apart}
+    return xr.Dataset({name: (("context", "place"), x) for name, x in arrays.items()})
 
 
 def seen_of(seeds, middle=0.95):
@@ -77,11 +79,34 @@ def test_three_seeds_decide(seeds, undecided):
     check, said = evidence.asked_check(seen), evidence.numbers(seen)
     assert check.passed and check.how["undecided"] == undecided
     assert np.mean(check.broken["places mixed"]) <= 0.2 and not any(check.broken["answers before turned round"])
-    assert ("three seeds that" in said["why_open"]) != undecided
+    assert ("the three seeds that" in said["why_open"]) != undecided
     assert said["why_scope"].startswith(("one seed of", "two seeds of", "three seeds")[seeds - 1])
     assert ("every place, seed 1" in evidence.shown(seen).index) == (seeds > 1)
 
 
 def test_a_loss_refutes():
     seen = seen_of(3, middle=0.02)
-    assert not evidence.asked_check(seen).passed and "does not hold in all" in evidence.open_said(seen)
+    assert not evidence.asked_check(seen).passed and "does not in all" in evidence.open_said(seen)
+
+
+def with_controls(middle):
+    """Return evidence with both controls, which gain so much in the middle and nothing at the ends."""
+    seen = seen_of(3)
+    arms = seen.by_seed[0] | {"apart": answers(0.8, middle), "text": answers(0.8, 0.2)}
+    return evidence.Evidence(seen.kept, {**seen.by_seed, 0: arms})
+
+
+def test_a_control_that_gains_in_the_middle_contradicts():
+    assert evidence.control_checks(seen_of(3)) == [] and "were not run" in evidence.controls_said(seen_of(3))
+    (check,) = evidence.control_checks(with_controls(0.9))
+    assert not check.passed and "no competitors" in check.reason and "running text" not in check.reason
+    (check,) = evidence.control_checks(with_controls(0.2))
+    assert check.passed and not any(check.broken["answers before turned round"])
+    assert "trained on running text, it answers" in evidence.controls_said(with_controls(0.2))
+
+
+def test_other_kinds_are_compared_with_the_same_sets():
+    found = form.form_numbers({"before": answers(0.8, 0.2)})
+    assert found["why_form_gain_before"] == pytest.approx(0.7, abs=0.1)
+    assert found["why_form_low_before"] < found["why_form_gain_before"] < found["why_form_high_before"]
+    assert "why_form_ends" not in found
