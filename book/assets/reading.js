@@ -1,4 +1,4 @@
-/* The law of reading, to move: blur, pull of the ends, number of documents; beside it what SmolLM2 answered.
+/* The law of reading, to move: sharpness, pull of the ends, number of documents; beside it what SmolLM2 answered.
    A document at place j is answered from, if the one at q is asked for, in proportion to exp(b_j − γ|q − j|).
    Formulas are those of studies/theorems/reading.py, against whose numbers a test holds them. */
 (function () {
@@ -111,7 +111,7 @@
   }
 
   const FIELDS = [
-    ["gamma", "blur γ, per place", 0.05, 3, 0.01, 0.6], ["first", "pull of the first place", -1, 4, 0.05, 0.9],
+    ["gamma", "sharpness γ, per place", 0.05, 3, 0.01, 0.6], ["first", "pull of the first place", -1, 4, 0.05, 0.9],
     ["last", "pull of the last place", -1, 4, 0.05, 1.95], ["places", "documents", 3, 32, 1, 8],
   ];
   const inputs = {}, outputs = {};

@@ -51,7 +51,7 @@ class Found:
 
     @property
     def reading(self) -> Reading:
-        """The law of where answers are from, if documents compete: blur, pull of the ends, with intervals."""
+        """The law of where answers are from, if documents compete, with its intervals."""
         return read_law(self.results)
 
     def to_pandas(self) -> pd.DataFrame:

@@ -1,9 +1,9 @@
 """A law of reading by place: from which document an answer comes, where several compete.
 
 If document q is asked for, the answer comes from document j with a probability proportional to
-exp(b_j − γ|q − j|). The blur γ says how fast confusion falls with distance, and b_j how strongly
-place j pulls answers, whatever is asked. The unit of everything is a set of documents: intervals
-come from sets drawn with replacement.
+exp(b_j − γ|q − j|). The sharpness γ says how fast confusion falls with distance, and b_j how
+strongly place j pulls answers, whatever is asked. The unit of everything is a set of documents:
+intervals come from sets drawn with replacement.
 """
 
 from dataclasses import dataclass
@@ -36,8 +36,8 @@ class Reading:
     counts: Float[np.ndarray, "P P"]
     sets: int
     unknown: int
-    blur: float
-    blur_interval: tuple[float, float]
+    sharpness: float
+    sharpness_interval: tuple[float, float]
     pulls: Float[np.ndarray, "P"]
     pull_interval: Float[np.ndarray, "2 P"]
     ends_interval: Float[np.ndarray, "2 2"]
@@ -58,7 +58,7 @@ class Reading:
     @property
     def expected(self) -> Float[np.ndarray, "P P"]:
         """The share of answers from each place, by place asked, that the law expects."""
-        return shares(self.pulls, self.blur)
+        return shares(self.pulls, self.sharpness)
 
     @property
     def wrong(self) -> int:
@@ -82,11 +82,11 @@ class Reading:
     def apart(self) -> float:
         """The share of right answers that the law expects if every second document competes."""
         kept = [np.arange(start, len(self.pulls), 2) for start in (0, 1)]
-        right = [shares(self.pulls[k], 2 * self.blur).diagonal().mean() for k in kept]
+        right = [shares(self.pulls[k], 2 * self.sharpness).diagonal().mean() for k in kept]
         return float(np.mean(right))
 
     def __repr__(self) -> str:
-        low, high = self.blur_interval
+        low, high = self.sharpness_interval
         expected, P = self.expected.diagonal(), len(self.pulls)
         named = zip(("first", "last"), self.ends, self.ends_interval.T, strict=True)
         pulls = [f"{end} {x:+.1f} ({less:+.1f} to {more:+.1f})" for end, x, (less, more) in named]
@@ -98,8 +98,8 @@ class Reading:
             f"Of {self.wrong} wrong ones {self.near:.0%} are from a neighbour of the right document "
             f"(by chance {chance[0]:.0%}), {self.from_end:.0%} from the end on its side "
             f"({chance[1]:.0%})",
-            f"Blur γ {self.blur:.2f} ({low:.2f} to {high:.2f}): one place further from the right "
-            f"document a mistake is exp(γ) = {np.exp(self.blur):.1f} times less likely",
+            f"Sharpness γ {self.sharpness:.2f} ({low:.2f} to {high:.2f}): one place further from the "
+            f"right document a mistake is exp(γ) = {np.exp(self.sharpness):.1f} times less likely",
             f"Pull of the ends in nats, more than between: {', '.join(pulls)}",
             f"By this law {expected.mean():.2f} are right, most at place {best + 1} "
             f"({expected[best]:.2f}), fewest at {worst + 1} ({expected[worst]:.2f}); "
@@ -123,14 +123,14 @@ def distances(places: int) -> Float[np.ndarray, "P P"]:
 
 
 def shares(
-    pulls: Float[np.ndarray, "P"], blur: float, apart: Float[np.ndarray, "P P"] | None = None
+    pulls: Float[np.ndarray, "P"], sharpness: float, apart: Float[np.ndarray, "P P"] | None = None
 ) -> Float[np.ndarray, "P P"]:
     """Return from which place the law expects answers, by place asked.
 
     >>> shares(np.zeros(2), np.log(3)).round(2).tolist()
     [[0.75, 0.25], [0.25, 0.75]]
     """
-    z = np.asarray(pulls) - blur * (distances(len(pulls)) if apart is None else apart)
+    z = np.asarray(pulls) - sharpness * (distances(len(pulls)) if apart is None else apart)
     return np.asarray(softmax(z, axis=-1))
 
 
@@ -169,7 +169,7 @@ def log_likelihood(p: Float[np.ndarray, "Q D"], counts: Float[np.ndarray, "Q D"]
 def fit_law(
     counts: Float[np.ndarray, "P P"], apart: Float[np.ndarray, "P P"] | None = None
 ) -> tuple[float, Float[np.ndarray, "P"], float]:
-    """Return blur, pulls and log-likelihood of the law; ``apart`` has distances in another unit."""
+    """Return sharpness, pulls and log-likelihood; ``apart`` has distances in another unit."""
     P = len(counts)
     w, found = fit_choices(law_features(distances(P) if apart is None else apart), counts)
     pulls = np.concatenate([[0.0], w[:-1]])
@@ -202,16 +202,16 @@ def fit_reading(source: Int[np.ndarray, "C P"], resamples: int = RESAMPLES) -> R
         received = f"{total.sum():.0f}, of which {total.sum() - total.trace():.0f} wrong"
         expected = f"{P * FEWEST // 2} answers or more in one document, {FEWEST} of them wrong"
         raise errors.invalid("reading", expected, received)
-    blur, pulls, found = fit_law(total)
+    sharpness, pulls, found = fit_law(total)
     drawn = [fit_law(np.tensordot(w, counts, 1))[:2] for w in resample_weights(C, resamples)]
-    low, high = interval(np.array([drawn_blur for drawn_blur, _ in drawn]))
+    low, high = interval(np.array([drawn_sharpness for drawn_sharpness, _ in drawn]))
     each = np.array([drawn_pulls for _, drawn_pulls in drawn])
     table = log_likelihood(total / np.maximum(total.sum(1, keepdims=True), 1), total)
     return Reading(
         total,
         C,
         int((source < 0).sum()),
-        blur,
+        sharpness,
         (float(low), float(high)),
         pulls,
         np.stack(interval(each)),

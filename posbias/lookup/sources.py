@@ -103,11 +103,11 @@ def law_sentence(results: xr.Dataset) -> str:
     law = law_if_any(results)
     if law is None:
         return ""
-    low, high = law.blur_interval
+    low, high = law.sharpness_interval
     return (
         f"Of {law.wrong} wrong answers that a document states, {law.near:.0%} are from a neighbour "
-        f"of the right one and {law.from_end:.0%} from the end on its side (blur "
-        f"{law.blur:.2f} per place, {low:.2f} to {high:.2f})."
+        f"of the right one and {law.from_end:.0%} from the end on its side (sharpness "
+        f"{law.sharpness:.2f} per place, {low:.2f} to {high:.2f})."
     )
 
 

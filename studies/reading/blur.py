@@ -1,4 +1,4 @@
-"""What the blur is of: answers with rotary positions, numbers or words of the question changed."""
+"""What makes the finger blunt: answers with rotary positions, numbers or words of the question changed."""
 
 from __future__ import annotations
 

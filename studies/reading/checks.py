@@ -66,18 +66,18 @@ def distance_checks(seen: Evidence) -> list[Check]:
         {"documents of each set exchanged": mixed}, "a rival is as good, or something is left to explain", {},
     ))  # fmt: skip
     wrong, of = tables.dose(seen.kept["dose"])
-    low, high = seen.law.blur_interval
+    low, high = seen.law.sharpness_interval
 
     def falls(wrong: Any) -> bool:
         sloped = spearmanr(wrong.sum((0, 2)) / of.sum((0, 2)), range(7))[0] < -0.7
-        return bool(sloped and low <= e.dose_blur(seen, wrong, of) <= high)
+        return bool(sloped and low <= e.dose_sharpness(seen, wrong, of) <= high)
 
     swapped = [falls(rng.permuted(wrong, axis=1)) for _ in range(20)]
     numbers = e.dose_numbers(seen)
-    blur = tuple(numbers[f"reading_dose_{k}"] for k in ("blur", "low", "high"))
+    fitted = tuple(numbers[f"reading_dose_{k}"] for k in ("sharpness", "low", "high"))
     found.append(Check(
         "L-distance", "one competitor", "One competitor is confused by the same law.", falls(wrong),
-        f"γ {ranged(blur)} with one competitor",  # type: ignore[arg-type]
+        f"γ {ranged(fitted)} with one competitor",  # type: ignore[arg-type]
         "shares do not fall, or γ is outside the interval of eight documents", {"distances permuted": swapped},
         "γ is below that of eight documents, though mistakes fall with distance", {"in_part": True},
     ))  # fmt: skip
@@ -153,14 +153,14 @@ def unit_check(seen: Evidence) -> Check:
     for _ in range(10):
         other = {}
         for name, x in seen.totals.items():
-            other[name] = drawn_from(rng, shares(fit_law(x)[1], seen.law.blur), len(seen.sets[name])).sum(0)
+            other[name] = drawn_from(rng, shares(fit_law(x)[1], seen.law.sharpness), len(seen.sets[name])).sum(0)
         drawn = tables.unit_misses(seen.entries, other)
         broken.append(drawn["share"] == min(drawn.values()))
     said = ", ".join(f"{unit} {x:.2f}" for unit, x in misses.items())
     return Check(
         "L-unit", "", "The unit of distance is the share of the list.", misses["share"] == min(misses.values()),
         f"mean miss of log γ: {said}; ahead in {ahead:.0%} of resamples at least", "another unit is nearer",
-        {"blur drawn by places": broken}, "another unit is nearer", {"undecided": bool(ahead < 0.95)},
+        {"γ the same per place": broken}, "another unit is nearer", {"undecided": bool(ahead < 0.95)},
     )  # fmt: skip
 
 
@@ -178,8 +178,8 @@ def apart_check(seen: Evidence) -> Check:
 
 
 def carries_over(seen: Evidence, counts: Counts, resamples: int) -> bool:
-    """Say whether the law leads as fitted to eight documents, with a blur of half to twice as much."""
-    _, low, high = tables.of_resamples(counts, lambda n: fit_law(n)[0] / seen.law.blur, resamples)
+    """Say whether the law leads as fitted to eight documents, with γ half to twice as much."""
+    _, low, high = tables.of_resamples(counts, lambda n: fit_law(n)[0] / seen.law.sharpness, resamples)
     return bool(e.lead_on(seen, counts)[1] > 0 and low > 0.5 and high < 2)
 
 
@@ -190,10 +190,10 @@ def form_checks(seen: Evidence) -> list[Check]:
     for name, claim in said.items():
         counts = seen.sets[name]
         mixed = [carries_over(seen, exchanged(rng, counts), 60) for _ in range(10)]
-        blur = tables.of_resamples(counts, lambda n: fit_law(n)[0], 200)
+        fitted = tables.of_resamples(counts, lambda n: fit_law(n)[0], 200)
         found.append(Check(
             "L-forms", name, claim, carries_over(seen, counts, 200),
-            f"{ranged(e.lead_on(seen, counts), 0)} nats ahead; γ {ranged(blur)}",
+            f"{ranged(e.lead_on(seen, counts), 0)} nats ahead; γ {ranged(fitted)}",
             "the lead's interval reaches 0, or the ratio of γ leaves 1/2 to 2",
             {"documents of each set exchanged": mixed}, "the law does not carry over", {},
         ))  # fmt: skip
@@ -201,18 +201,18 @@ def form_checks(seen: Evidence) -> list[Check]:
 
 
 def long_check(seen: Evidence) -> Check:
-    """Return the check that the blur of 32 documents is a quarter of that of eight, and not the same."""
+    """Return the check that γ of 32 documents is a quarter of that of eight, and not the same."""
     rng, (ratio, low, high) = np.random.default_rng(6), e.unit_of_32(seen)
     half = 0.5  # nearer to 1/4 than to 1, by their logarithms
     pulls, broken = fit_law(seen.totals["thirty-two"])[1], []
     for _ in range(10):
-        by_places = drawn_from(rng, shares(pulls, seen.law.blur), len(seen.sets["thirty-two"]))
-        broken.append(bool(fit_law(by_places.sum(0))[0] / seen.law.blur < half))
+        by_places = drawn_from(rng, shares(pulls, seen.law.sharpness), len(seen.sets["thirty-two"]))
+        broken.append(bool(fit_law(by_places.sum(0))[0] / seen.law.sharpness < half))
     return Check(
-        "L-forms", "thirty-two", "In a list of 32 the blur is nearer to that of the share than of places.",
+        "L-forms", "thirty-two", "In a list of 32 γ is nearer to that of the share than of places.",
         bool(high < half),
         f"γ per place {ranged((ratio, low, high))} of that of eight", "the interval of the ratio reaches 1/2",
-        {"blur drawn by places": broken}, "the blur is not that of the share of the list", {},
+        {"γ the same per place": broken}, "γ is not that of the share of the list", {},
     )  # fmt: skip
 
 

@@ -38,7 +38,7 @@ RIVALS = {
     "place, exponential fall, bonus": "the law, and a bonus for the right document",
     "place, power fall": "place, power of distance",
     "place, Gaussian fall": "place, Gaussian of distance",
-    "both ends, exponential fall": "two ends and blur alone (places between alike)",
+    "both ends, exponential fall": "two ends and distance (places between alike)",
     "place, bonus": "place, and a bonus for the right document",
     "exponential fall alone": "distance alone",
     "first-come": "first come: goes through the list, takes what fits",
@@ -96,7 +96,7 @@ class Evidence:
     @cached_property
     def doses(self) -> Float[np.ndarray, "K d"]:
         """Shares mistaken that the law expects by distance of one competitor, for each γ of :data:`TRIED`."""
-        return np.array([tables.dose_expected(self.law.pulls, blur) for blur in TRIED])
+        return np.array([tables.dose_expected(self.law.pulls, x) for x in TRIED])
 
     @property
     def entries(self) -> dict[str, xr.Dataset]:
@@ -116,21 +116,22 @@ def named(stem: str, found: tuple[float, float, float]) -> dict[str, float]:
 
 def law_numbers(seen: Evidence) -> dict[str, Any]:
     """Return what the law says of 80 sets, and how well one half expects the other."""
-    law, flat = seen.law, shares(np.zeros(P), seen.law.blur).diagonal()
+    law, flat = seen.law, shares(np.zeros(P), seen.law.sharpness).diagonal()
     bonus = tables.of_resamples(seen.sets["eight"], tables.bonus)
     asked = seen.new.sum(0).sum(1, keepdims=True)
     error = np.abs(half_law(seen.first) - seen.new.sum(0) / asked)
     numbers = {
         "sets": law.sets, "answers": law.answers, "asked": law.answers + law.unknown,
-        "near": law.near, "wrong": law.wrong, "from_end": law.from_end, "factor": np.exp(law.blur), "blur": law.blur,
-        "blur_low": law.blur_interval[0], "blur_high": law.blur_interval[1],
-        "blur_first": fit_law(seen.first.sum(0))[0], "blur_new": fit_law(seen.new.sum(0))[0],
+        "near": law.near, "wrong": law.wrong, "from_end": law.from_end, "factor": np.exp(law.sharpness),
+        "sharpness": law.sharpness, "sharpness_low": law.sharpness_interval[0],
+        "sharpness_high": law.sharpness_interval[1],
+        "sharpness_first": fit_law(seen.first.sum(0))[0], "sharpness_new": fit_law(seen.new.sum(0))[0],
         "deviance": deviance(seen.first, seen.new), "deviance_back": deviance(seen.new, seen.first),
         "cell": error.mean(), "bonus_visible": 2.8 * (bonus[2] - bonus[1]) / 3.92,
         "flat_end": flat[0], "flat_middle": flat[3], "right": law.counts.trace() / law.answers,
         "right_of_all": law.counts.trace() / (law.answers + law.unknown),
-        "example_nearer": np.exp(4 * law.blur), "example_pull": np.exp(law.pulls[7] - law.pulls[3]),
-        "first_times": np.exp(law.ends[0]), "last_times": np.exp(law.ends[1]), "half_factor": np.exp(law.blur / 2),
+        "example_nearer": np.exp(4 * law.sharpness), "example_pull": np.exp(law.pulls[7] - law.pulls[3]),
+        "first_times": np.exp(law.ends[0]), "last_times": np.exp(law.ends[1]), "half_factor": np.exp(law.sharpness / 2),
     }  # fmt: skip
     numbers |= named("bonus", bonus)
     rival = tables.rival_table(seen.first, seen.new).loc["place, bonus"]
@@ -170,8 +171,8 @@ def right_range(seen: Evidence) -> dict[str, float]:
 
 def half_law(counts: Counts) -> Float[np.ndarray, "P P"]:
     """Return the shares that the law expects once it is fitted to some sets."""
-    blur, pulls, _ = fit_law(counts.sum(0))
-    return shares(pulls, blur)
+    sharpness, pulls, _ = fit_law(counts.sum(0))
+    return shares(pulls, sharpness)
 
 
 def deviance(fitted: Counts, judged: Counts) -> float:
@@ -209,7 +210,7 @@ def calibration(seen: Evidence, bins: int = 9) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["expected", "seen", "low", "high"])
 
 
-def dose_blur(seen: Evidence, wrong: Any, of: Any) -> float:
+def dose_sharpness(seen: Evidence, wrong: Any, of: Any) -> float:
     """Return γ that expects mistaken shares by distance best, with the pulls of eight documents."""
     hits, all_of = wrong.sum((0, 2)), of.sum((0, 2))
     p = seen.doses
@@ -222,11 +223,11 @@ def dose_numbers(seen: Evidence) -> dict[str, Any]:
     wrong, of = tables.dose(seen.kept["dose"])
     drawn = []
     for w in resample_weights(len(wrong), 200):
-        drawn.append(dose_blur(seen, w[:, None, None] * wrong, w[:, None, None] * of))
+        drawn.append(dose_sharpness(seen, w[:, None, None] * wrong, w[:, None, None] * of))
     low, high = interval(np.array(drawn))
     share = dose_table(seen)["seen"]
     return {
-        "reading_dose_blur": dose_blur(seen, wrong, of), "reading_dose_low": low, "reading_dose_high": high,
+        "reading_dose_sharpness": dose_sharpness(seen, wrong, of), "reading_dose_low": low, "reading_dose_high": high,
         "reading_dose_near": share.iloc[0], "reading_dose_far": share.iloc[-1], "reading_dose_sets": len(wrong),
     }  # fmt: skip
 
@@ -234,7 +235,7 @@ def dose_numbers(seen: Evidence) -> dict[str, Any]:
 def dose_table(seen: Evidence) -> pd.DataFrame:
     """Return expected and seen shares mistaken, by distance of the only competitor."""
     wrong, of = tables.dose(seen.kept["dose"])
-    told = tables.dose_expected(seen.law.pulls, seen.law.blur)
+    told = tables.dose_expected(seen.law.pulls, seen.law.sharpness)
     table = pd.DataFrame({"expected": told, "seen": wrong.sum((0, 2)) / of.sum((0, 2))}, range(1, P))
     return table.rename_axis("places between the right document and its only competitor")
 
@@ -250,7 +251,7 @@ def apart_numbers(seen: Evidence) -> dict[str, Any]:
     right, law, told = apart_rights(seen), seen.law, []
     gain = paired_difference(right[:, 0] - right[:, 1])
     for orders in PLACED:
-        each = [shares(law.pulls[list(k)], law.blur, distances(P)[np.ix_(k, k)]) for k in orders]
+        each = [shares(law.pulls[list(k)], law.sharpness, distances(P)[np.ix_(k, k)]) for k in orders]
         told.append(np.mean([p.diagonal() for p in each]))
     return {
         "reading_apart": right[:, 0].mean(), "reading_together": right[:, 1].mean(), "reading_gain": gain.mean,
@@ -259,15 +260,15 @@ def apart_numbers(seen: Evidence) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def blur_table(seen: Evidence) -> pd.DataFrame:
-    """Return the blur of every kind of list, and that of eight documents carried over to it by each unit."""
+def sharpness_table(seen: Evidence) -> pd.DataFrame:
+    """Return γ of every kind of list, and that of eight documents carried over to it by each unit."""
     rows, eight = {}, seen.kept["eight"]
     for name, counts in seen.sets.items():
         middle, low, high = tables.of_resamples(counts, lambda n: fit_law(n)[0], 200)
-        row: dict[str, Any] = {"sets": len(counts), "blur γ (95%)": f"{middle:.2f} ({low:.2f} to {high:.2f})"}
+        row: dict[str, Any] = {"sets": len(counts), "sharpness γ (95%)": f"{middle:.2f} ({low:.2f} to {high:.2f})"}
         for unit in tables.UNITS:
             step = tables.steps_between(seen.kept[name], unit)[0, 1]
-            row[f"by {unit}"] = tables.blur_by_unit(eight, seen.totals["eight"], unit) * step
+            row[f"by {unit}"] = tables.sharpness_by_unit(eight, seen.totals["eight"], unit) * step
         rows[TITLES[name]] = row
     return pd.DataFrame(rows).T.rename_axis("list").rename(columns={"by share": "by share of the list"})
 
@@ -298,8 +299,8 @@ def form_numbers(seen: Evidence) -> dict[str, Any]:
     numbers: dict[str, Any] = {}
     for name in ("kinds", "plain"):
         lead = lead_on(seen, seen.sets[name])
-        blur = tables.of_resamples(seen.sets[name], lambda n: fit_law(n)[0])
-        numbers |= named(f"reading_{name}_lead", lead) | named(f"reading_{name}_blur", blur)
+        sharpness = tables.of_resamples(seen.sets[name], lambda n: fit_law(n)[0])
+        numbers |= named(f"reading_{name}_lead", lead) | named(f"reading_{name}_sharpness", sharpness)
     return numbers
 
 
@@ -322,9 +323,9 @@ def other_numbers(seen: Evidence) -> dict[str, Any]:
         "long_last": long_right[-1], "long_sets": len(seen.sets["thirty-two"]),
     }  # fmt: skip
     for name in ("four", "eight", "sixteen", "thirty-two"):
-        blur = fit_law(seen.totals[name])[0]
+        sharpness = fit_law(seen.totals[name])[0]
         word = name.replace("-", "_")
-        numbers |= {f"blur_{word}": blur, f"scaled_{word}": blur * len(seen.totals[name])}
+        numbers |= {f"sharpness_{word}": sharpness, f"scaled_{word}": sharpness * len(seen.totals[name])}
     numbers |= named("others_bonus", tables.of_resamples(counts, tables.bonus))
     numbers |= named("long_ratio", unit_of_32(seen))
     return {f"reading_{name}": x for name, x in numbers.items()}
@@ -379,6 +380,6 @@ def end_numbers(seen: Evidence) -> dict[str, Any]:
 
 
 def sixteen_expected(seen: Evidence) -> Float[np.ndarray, "16 16"]:
-    """Return the shares that three numbers of eight documents expect of sixteen: half the blur, and two pulls."""
+    """Return the shares that three numbers of eight documents expect of sixteen: half of γ, and two pulls."""
     first, last = seen.law.ends
-    return shares(np.array([first, *[0.0] * 14, last]), seen.law.blur / 2)
+    return shares(np.array([first, *[0.0] * 14, last]), seen.law.sharpness / 2)

@@ -10,8 +10,8 @@ import pandas as pd
 from studies.checks import Check
 
 EXPECTED = {
-    ("L-forms", "kinds"): ("facts about persons", "γ .7", "the law leads", 0.7, "reading_kinds_blur"),
-    ("L-forms", "plain"): ("plain text, no chat template", "γ .7", "the law leads", 0.7, "reading_plain_blur"),
+    ("L-forms", "kinds"): ("facts about persons", "γ .7", "the law leads", 0.7, "reading_kinds_sharpness"),
+    ("L-forms", "plain"): ("plain text, no chat template", "γ .7", "the law leads", 0.7, "reading_plain_sharpness"),
     ("L-forms", "thirty-two"): ("32 documents", "γ 1/4 of that of eight", "below 1/2", 0.25, "reading_long_ratio"),
     ("L-apart", ""): ("four look-alikes, apart or together", ".16 more right apart", "more", 0.16, "reading_gain"),
     ("L-distance", "one competitor"): ("one competitor", "γ .81", "falls; γ .71 to .98", 0.81, "reading_dose"),
@@ -29,7 +29,7 @@ SOUGHT = (
     ("L-ends, occupied", "share of the pull that is left", "reading_left"),
     ("L-unit", "miss of log γ, places less share", "reading_unit_gap"),
     ("L-apart", "share of right answers", "reading_gain"),
-    ("L-forms", "γ of facts about persons", "reading_kinds_blur"),
+    ("L-forms", "γ of facts about persons", "reading_kinds_sharpness"),
     ("L-heads, ablation", "share of right answers", "heads_loss"),
     ("L-heads, sharpening", "share of right answers, middle places", "heads_sharper"),
     ("L-blur, rescaled", "ratio of γ, positions doubled", "blur_double"),

@@ -152,7 +152,7 @@ def dilution_numbers(seen: Evidence) -> dict[str, Any]:
 
 
 def dilution_check(seen: Evidence) -> Check:
-    """Return the check that scores times log n bring the blur of sixteen documents back to that of eight."""
+    """Return the check that scores times log n bring γ of sixteen documents back to that of eight."""
     told, rng = answers_by(seen.kept["diluted"], "change"), np.random.default_rng(0)
     found, mixed = diluted(told["log n"], told["as it is"]), []
     for _ in range(10):
@@ -316,7 +316,7 @@ def patch_check(seen: Evidence) -> Check:
 
 
 def blur_checks(seen: Evidence) -> list[Check]:
-    """Return the checks that the blur is that of rotary positions, and not of numbers."""
+    """Return the checks that rotary positions make the finger blunt, and numbers do not."""
     rng, row = np.random.default_rng(0), partial(Check, "L-blur")
     sources, table = answers_by(seen.kept["blur"], "condition"), blur_rows(seen)
     half, double = (table.loc[CALLED[name]] for name in ("positions × 0.5", "positions × 2"))
@@ -328,7 +328,7 @@ def blur_checks(seen: Evidence) -> list[Check]:
 
     return [
         row(
-            "rescaled", "The blur is that of rotary positions.", bool(half.high < 1 and double.low > 1),
+            "rescaled", "Rotary positions make the finger blunt.", bool(half.high < 1 and double.low > 1),
             f"ratio of γ {half.low:.2f} to {half.high:.2f} at half, {double.low:.2f} to {double.high:.2f} at double",
             "γ does not fall at half, or does not rise at double positions",
             {"half taken for double": [bool(double.low > 1 and half.high > 1)]},
@@ -351,6 +351,6 @@ def blur_checks(seen: Evidence) -> list[Check]:
 
 
 def network_checks(seen: Evidence) -> list[Check]:
-    """Return all checks of heads and of the blur."""
+    """Return all checks of heads and of what makes the finger blunt."""
     found = [*head_checks(seen), patch_check(seen), *blur_checks(seen)]
     return found + ([dilution_check(seen)] if "diluted" in seen.kept else [])

@@ -34,4 +34,4 @@ def page_numbers(seen: Evidence, predictions: pd.DataFrame, theorem: Mapping[str
         numbers |= of_evidence(seen)
     numbers |= trained_numbers() | dict(theorem)
     numbers |= predicted.predicted_numbers(seen, predictions)
-    return numbers | questions.texts(seen.law.blur_interval[0])
+    return numbers | questions.texts(seen.law.sharpness_interval[0])

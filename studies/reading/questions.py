@@ -16,7 +16,7 @@ ENTRY = "smollm2.eight"
 def texts(least: float) -> dict[str, str]:
     """Return what is said of real questions, whether the law shows there, and what that means for the law's scope.
 
-    ``least`` is the lower end of the interval of the law's blur where facts compete.
+    ``least`` is the lower end of the interval of γ where facts compete.
     """
     source = load("questions")[ENTRY]["source"].values.astype(int)
     counts = count_sources(source)
@@ -33,9 +33,9 @@ def texts(least: float) -> dict[str, str]:
         law = fit_reading(source)
     except ValueError:
         return worded(f"{said} {near}. These are too few to fit the law.", "open", near)
-    blur_low, blur_high = law.blur_interval
-    said += f" {near}, and γ is {law.blur:.2f} ({blur_low:.2f} to {blur_high:.2f})."
-    if blur_high < least and low <= chance:
+    fitted_low, fitted_high = law.sharpness_interval
+    said += f" {near}, and γ is {law.sharpness:.2f} ({fitted_low:.2f} to {fitted_high:.2f})."
+    if fitted_high < least and low <= chance:
         return worded(said, "no", near)
     return worded(said, "yes" if low > chance else "open", near)
 

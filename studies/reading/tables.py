@@ -14,7 +14,7 @@ from posbias.comparison.resampling import interval, resample_weights
 from posbias.lookup.reading import distances, fit_choices, fit_law, log_likelihood, shares
 
 CARRIED = ("four", "sixteen", "between", "around", "inside")
-"""Lists to which the blur of eight documents is carried over."""
+"""Lists to which γ of eight documents is carried over."""
 UNITS = ("places", "tokens", "share")
 """In what distance may count: documents of the list, tokens, and documents divided by their number."""
 
@@ -131,7 +131,7 @@ def pull(counts: Float[np.ndarray, "P P"], place: int) -> float:
     return float(b[place] - b[1:-1].mean())
 
 
-def blur_by_unit(entry: xr.Dataset, counts: Float[np.ndarray, "P P"], unit: str) -> float:
+def sharpness_by_unit(entry: xr.Dataset, counts: Float[np.ndarray, "P P"], unit: str) -> float:
     """Return γ per unit, at least 1e-3 of the distance between neighbours."""
     apart = steps_between(entry, unit)
     scale = apart[0, 1]
@@ -142,8 +142,8 @@ def unit_misses(entries: Mapping[str, xr.Dataset], counts: Mapping[str, Float[np
     """Return for each unit the mean size of log γ, of the lists in :data:`CARRIED`, less that of eight."""
     found = {}
     for unit in UNITS:
-        known = blur_by_unit(entries["eight"], counts["eight"], unit)
-        there = [blur_by_unit(entries[k], counts[k], unit) for k in CARRIED if k in counts]
+        known = sharpness_by_unit(entries["eight"], counts["eight"], unit)
+        there = [sharpness_by_unit(entries[k], counts[k], unit) for k in CARRIED if k in counts]
         found[unit] = float(np.abs(np.log(np.array(there) / known)).mean())
     return found
 
@@ -157,11 +157,11 @@ def dose(entry: xr.Dataset) -> tuple[Float[np.ndarray, "C 7 2"], Float[np.ndarra
     return wrong.reshape(pairs.shape) * 1.0, (wrong | right).reshape(pairs.shape) * 1.0
 
 
-def dose_expected(pulls: Float[np.ndarray, "P"], blur: float) -> Float[np.ndarray, "d"]:
+def dose_expected(pulls: Float[np.ndarray, "P"], sharpness: float) -> Float[np.ndarray, "d"]:
     """Return the share mistaken, by distance of the only competitor, that a law expects."""
     P, found = len(pulls), []
     for d in range(1, P):
-        pairs = [shares(pulls[[i, i + d]], blur * d)[[0, 1], [1, 0]].mean() for i in range(P - d)]
+        pairs = [shares(pulls[[i, i + d]], sharpness * d)[[0, 1], [1, 0]].mean() for i in range(P - d)]
         found.append(np.mean(pairs))
     return np.array(found)
 

@@ -13,7 +13,7 @@ EVEN, ENDS = "{}-T4-n16-one-even", "{}-T4-n32-one-ends"
 
 
 def trained_numbers() -> dict[str, float]:
-    """Return how well places are found, and the blur that so many right answers in the middle would need."""
+    """Return how well places are found, and the γ that so many right answers in the middle would need."""
     kept = load("lookup")
     even = np.array([kept[EVEN.format(name)]["accuracy_1"].values.mean(0) for name in ENCODINGS])
     middle = even[:, 1:-1].mean(1, keepdims=True)

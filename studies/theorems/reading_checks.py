@@ -13,8 +13,8 @@ from posbias.lookup.scores import paired_difference
 from studies.checks import Check
 from studies.theorems import reading as theorem
 
-BLURS, NUMBERS, NEAR = (0.05, 0.3, 0.77, 1.5, 4.0), (3, 4, 5, 8, 16, 40), 1e-5
-GRID = [(x, P) for x in BLURS for P in NUMBERS]
+GAMMAS, NUMBERS, NEAR = (0.05, 0.3, 0.77, 1.5, 4.0), (3, 4, 5, 8, 16, 40), 1e-5
+GRID = [(x, P) for x in GAMMAS for P in NUMBERS]
 CASES = ((0.77, 1.4, 1.0), (0.3, 0.2, 0.5), (1.5, -1.0, 2.0))
 SIMPLE, APART = (0, 1, 4), (0, 2, 4)
 """Places of three documents that compete among five."""
@@ -59,7 +59,7 @@ def reversed_order(by_place: Float[np.ndarray, "P"]) -> Int[np.ndarray, "P"]:
 
 def all_parts() -> dict[str, tuple[list[bool], list[bool], str, str]]:
     """Return by part which cases hold, which hold if something is broken, what that is, and what would fail."""
-    limits = [tends(x, P) for x, P in GRID] + [levels(x, np.tanh(x / 2)) for x in BLURS]
+    limits = [tends(x, P) for x, P in GRID] + [levels(x, np.tanh(x / 2)) for x in GAMMAS]
     return {
         "middle": (
             [decides(theorem.least_pull(x, P), x, P) for x, P in GRID],
@@ -69,7 +69,7 @@ def all_parts() -> dict[str, tuple[list[bool], list[bool], str, str]]:
         ),
         "limits": (
             limits,
-            [levels(x, np.tanh(x / 4)) for x in BLURS],
+            [levels(x, np.tanh(x / 4)) for x in GAMMAS],
             "γ/2 in place of γ",
             "an accuracy is further from its limit than the remainder",
         ),
@@ -83,7 +83,7 @@ def all_parts() -> dict[str, tuple[list[bool], list[bool], str, str]]:
 
 
 def theorem_numbers(counts: Float[np.ndarray, "C 8 8"]) -> dict[str, Any]:
-    """Return what the theorems say of sets of eight documents, with one blur and two pulls fitted to all."""
+    """Return what the theorems say of sets of eight documents, with one γ and two pulls fitted to all."""
     answers = counts.sum(0)
 
     def surprise(parameters: Float[np.ndarray, "3"]) -> float:
@@ -110,7 +110,7 @@ def theorem_numbers(counts: Float[np.ndarray, "C 8 8"]) -> dict[str, Any]:
 def theorem_checks() -> list[Check]:
     """Return a check of each part."""
     said = {
-        "middle": "Blur alone loses the middle.",
+        "middle": "A blurred pointer alone loses the middle.",
         "limits": "Far from the ends accuracy has the limits given.",
         "order": "The best order follows accuracy by place.",
     }

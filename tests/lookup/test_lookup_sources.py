@@ -63,7 +63,7 @@ def drawn(sets=30, places=6):
 
 def test_the_law_is_said_and_drawn_from_what_a_lookup_kept():
     law = sources.read_law(drawn())
-    assert law.blur_interval[0] < 0.8 < law.blur_interval[1]
+    assert law.sharpness_interval[0] < 0.8 < law.sharpness_interval[1]
     assert sources.law_text(drawn()) == repr(law) and f"{law.near:.0%}" in sources.law_sentence(drawn())
     _, ax = plt.subplots()
     sources.draw_sources(ax, law)

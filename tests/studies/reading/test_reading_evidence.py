@@ -116,8 +116,8 @@ def test_the_smallest_effect_is_seen_in_four_of_five_tests():
 
 
 def test_dilution_is_told_from_none():
-    def said(blur):
-        told = [np.eye(8)[entry(shares(PULLS, x), 40, k)["source"].values] for k, x in enumerate((0.4, blur))]
+    def said(sharpness):
+        told = [np.eye(8)[entry(shares(PULLS, x), 40, k)["source"].values] for k, x in enumerate((0.4, sharpness))]
         kept = xr.Dataset(
             {"told": (("change", "context", "asked", "document"), np.stack(told)), "factor": ("context", np.ones(40))},
             {"change": ["as it is", "log n"]},
