@@ -68,8 +68,8 @@ PARTS = dict(
 for name, measure, count in (
     ("heads", measure_heads, 48),
     ("changed", measure_changed, 16),
-    ("patched", measure_patched, 12),
-    ("blur", measure_blur, 10),
+    ("patched", measure_patched, 24),
+    ("blur", measure_blur, 24),
     ("diluted", measure_diluted, 12),
 ):
     PARTS[name] = Part("reading", measure, count, 400, models=("smollm2",), source=source)

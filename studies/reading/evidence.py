@@ -44,10 +44,6 @@ RIVALS = {
     "first-come": "first come: goes through the list, takes what fits",
     "place alone": "place alone",
 }
-PLACED = [((0, 2, 4, 6), (1, 3, 5, 7)), ((0, 1, 2, 3), (4, 5, 6, 7))]
-"""Places of four documents that compete: kept apart, and side by side."""
-
-
 TRIED = np.arange(0, 3, 0.02)
 """Values of γ among which that of one competitor is found."""
 
@@ -118,18 +114,13 @@ def law_numbers(seen: Evidence) -> dict[str, Any]:
     """Return what the law says of 80 sets, and how well one half expects the other."""
     law, flat = seen.law, shares(np.zeros(P), seen.law.sharpness).diagonal()
     bonus = tables.of_resamples(seen.sets["eight"], tables.bonus)
-    asked = seen.new.sum(0).sum(1, keepdims=True)
-    error = np.abs(half_law(seen.first) - seen.new.sum(0) / asked)
     numbers = {
         "sets": law.sets, "answers": law.answers, "asked": law.answers + law.unknown,
         "near": law.near, "wrong": law.wrong, "from_end": law.from_end, "factor": np.exp(law.sharpness),
         "sharpness": law.sharpness, "sharpness_low": law.sharpness_interval[0],
         "sharpness_high": law.sharpness_interval[1],
-        "sharpness_first": fit_law(seen.first.sum(0))[0], "sharpness_new": fit_law(seen.new.sum(0))[0],
         "deviance": deviance(seen.first, seen.new), "deviance_back": deviance(seen.new, seen.first),
-        "cell": error.mean(), "bonus_visible": 2.8 * (bonus[2] - bonus[1]) / 3.92,
         "flat_end": flat[0], "flat_middle": flat[3], "right": law.counts.trace() / law.answers,
-        "right_of_all": law.counts.trace() / (law.answers + law.unknown),
         "example_nearer": np.exp(4 * law.sharpness), "example_pull": np.exp(law.pulls[7] - law.pulls[3]),
         "first_times": np.exp(law.ends[0]), "last_times": np.exp(law.ends[1]), "half_factor": np.exp(law.sharpness / 2),
     }  # fmt: skip
@@ -143,7 +134,7 @@ def law_numbers(seen: Evidence) -> dict[str, Any]:
 
 
 def wrong_numbers(counts: Float[np.ndarray, "P P"]) -> dict[str, float]:
-    """Return what chance gives for neighbours and the nearer end, and shares of wrong answers by where they are from.
+    """Return which share of wrong answers chance would give neighbours and the nearer end.
 
     Chance is a document drawn at random for each wrong answer, other than the right one.
     """
@@ -154,8 +145,6 @@ def wrong_numbers(counts: Float[np.ndarray, "P P"]) -> dict[str, float]:
     return {
         "near_chance": float((by_place * beside).sum() / (P - 1) / wrong.sum()),
         "end_chance": float(by_place[far_from_ends].sum() / (P - 1) / wrong.sum()),
-        "from_last": float(wrong[:, -1].sum() / wrong.sum()),
-        "behind": float(np.triu(wrong, 1).sum() / wrong.sum()),
     }
 
 
@@ -225,19 +214,8 @@ def dose_numbers(seen: Evidence) -> dict[str, Any]:
     for w in resample_weights(len(wrong), 200):
         drawn.append(dose_sharpness(seen, w[:, None, None] * wrong, w[:, None, None] * of))
     low, high = interval(np.array(drawn))
-    share = dose_table(seen)["seen"]
-    return {
-        "reading_dose_sharpness": dose_sharpness(seen, wrong, of), "reading_dose_low": low, "reading_dose_high": high,
-        "reading_dose_near": share.iloc[0], "reading_dose_far": share.iloc[-1], "reading_dose_sets": len(wrong),
-    }  # fmt: skip
-
-
-def dose_table(seen: Evidence) -> pd.DataFrame:
-    """Return expected and seen shares mistaken, by distance of the only competitor."""
-    wrong, of = tables.dose(seen.kept["dose"])
-    told = tables.dose_expected(seen.law.pulls, seen.law.sharpness)
-    table = pd.DataFrame({"expected": told, "seen": wrong.sum((0, 2)) / of.sum((0, 2))}, range(1, P))
-    return table.rename_axis("places between the right document and its only competitor")
+    names = ("reading_dose_sharpness", "reading_dose_low", "reading_dose_high")
+    return dict(zip(names, (dose_sharpness(seen, wrong, of), low, high), strict=True))
 
 
 def apart_rights(seen: Evidence) -> Float[np.ndarray, "C 2"]:
@@ -247,17 +225,10 @@ def apart_rights(seen: Evidence) -> Float[np.ndarray, "C 2"]:
 
 
 def apart_numbers(seen: Evidence) -> dict[str, Any]:
-    """Return what keeping look-alikes apart gains, and what the law expected of it."""
-    right, law, told = apart_rights(seen), seen.law, []
+    """Return what keeping look-alikes apart gains."""
+    right = apart_rights(seen)
     gain = paired_difference(right[:, 0] - right[:, 1])
-    for orders in PLACED:
-        each = [shares(law.pulls[list(k)], law.sharpness, distances(P)[np.ix_(k, k)]) for k in orders]
-        told.append(np.mean([p.diagonal() for p in each]))
-    return {
-        "reading_apart": right[:, 0].mean(), "reading_together": right[:, 1].mean(), "reading_gain": gain.mean,
-        "reading_gain_low": gain.low, "reading_gain_high": gain.high, "reading_apart_law": told[0],
-        "reading_together_law": told[1],
-    }  # fmt: skip
+    return named("reading_gain", (gain.mean, gain.low, gain.high))
 
 
 def sharpness_table(seen: Evidence) -> pd.DataFrame:
@@ -313,15 +284,10 @@ def lead_on(seen: Evidence, counts: Counts) -> tuple[float, float, float]:
 
 
 def other_numbers(seen: Evidence) -> dict[str, Any]:
-    """Return what answers are where each document states a fact of another kind, and right answers of 32 documents."""
+    """Return what answers are where each document states a fact of another kind, and γ by length of the list."""
     counts = seen.others
-    total, long = counts.sum(0), seen.totals["thirty-two"]
-    right, long_right = total.trace() / total.sum(), long.diagonal() / long.sum(1)
-    numbers = {
-        "others_right": right, "others_near": near_share(total), "others_wrong": int(total.sum() - total.trace()),
-        "others_sets": len(counts), "long_right": long.trace() / long.sum(), "long_first": long_right[0],
-        "long_last": long_right[-1], "long_sets": len(seen.sets["thirty-two"]),
-    }  # fmt: skip
+    total = counts.sum(0)
+    numbers = {"others_right": total.trace() / total.sum(), "others_wrong": int(total.sum() - total.trace())}
     for name in ("four", "eight", "sixteen", "thirty-two"):
         sharpness = fit_law(seen.totals[name])[0]
         word = name.replace("-", "_")
@@ -371,9 +337,8 @@ def end_numbers(seen: Evidence) -> dict[str, Any]:
     told, counts = sixteen_expected(seen).diagonal(), seen.totals["sixteen"]
     right = counts.diagonal() / counts.sum(1)
     numbers = {
-        "sixteen": right.mean(), "sixteen_law": told.mean(), "sixteen_first": right[0],
-        "sixteen_law_first": told[0], "sixteen_middle": right[6:12].mean(), "sixteen_law_middle": told[6:12].mean(),
-        "sixteen_sets": len(seen.sets["sixteen"]),
+        "sixteen_first": right[0], "sixteen_law_first": told[0],
+        "sixteen_middle": right[6:12].mean(), "sixteen_law_middle": told[6:12].mean(),
     }  # fmt: skip
     numbers |= named("left", share_left(seen.sets["ends"], seen.sets["eight"]))
     return {f"reading_{name}": x for name, x in numbers.items()}

@@ -33,5 +33,5 @@ def page_numbers(seen: Evidence, predictions: pd.DataFrame, theorem: Mapping[str
     for of_evidence in OF_EVIDENCE:
         numbers |= of_evidence(seen)
     numbers |= trained_numbers() | dict(theorem)
-    numbers |= predicted.predicted_numbers(seen, predictions)
+    numbers |= predicted.predicted_numbers(predictions)
     return numbers | questions.texts(seen.law.sharpness_interval[0])

@@ -15,13 +15,6 @@ from studies.results import load
 
 FORMS = {"these lists": "eight", "persons": "kinds", "plain text": "plain"}
 """Kinds of list that have pulls of their own, by what a table calls them."""
-SAID = {
-    "use": "use (other texts)",
-    "influence": "influence (other texts)",
-    "deletion": "fall without the document (these prompts)",
-    "contributions": "contributions (these prompts)",
-}
-"""Predictions that the page names."""
 
 
 def profiles() -> dict[str, Float[np.ndarray, "P"]]:
@@ -67,18 +60,8 @@ def predicted_table(seen: Evidence) -> pd.DataFrame:
     return table.rename_axis("rank correlation with the pulls")
 
 
-def predicted_numbers(seen: Evidence, table: pd.DataFrame) -> dict[str, float]:
-    """Return the correlations that the page prints, and those of the other lists' pulls with those of eight."""
-    found: dict[str, float] = {"tried": len(table)}
-    for form in FORMS:
-        word = form.split()[0]
-        for key, name in SAID.items():
-            found[f"{key}_{word}"] = table.loc[name, form]
-        own = fit_law(seen.totals[FORMS[form]])[1]
-        found[f"pulls_{word}"] = spearmanr(own, seen.law.pulls)[0]
+def predicted_numbers(table: pd.DataFrame) -> dict[str, float]:
+    """Return how many profiles were tried, how many are rollouts, and the best of these between the ends."""
     rollouts = table.loc[[f"{label} (other texts)" for label in rollout_labels()]]
-    found["rollout_between"] = rollouts["between the ends"].max()
-    found["rollouts"] = len(rollouts)
-    for form in FORMS:
-        found[f"rollout_{form.split()[0]}"] = rollouts[form].max()
+    found = {"tried": len(table), "rollouts": len(rollouts), "rollout_between": rollouts["between the ends"].max()}
     return {f"reading_predict_{name}": float(x) for name, x in found.items()}
