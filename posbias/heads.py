@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from posbias import errors
+from posbias.conditions import read_condition
 from posbias.engines.local import Reader
 from posbias.models.attention import Reading
 from posbias.models.families import family_of
@@ -69,6 +70,18 @@ def point(shares: Float[np.ndarray, "T H D"], heads: Sequence[Head]) -> Float[np
         expected = f"layers from 0 to {T - 1} and heads from 0 to {H - 1}"
         raise errors.invalid("heads", expected, f"{missing[0][0]}.{missing[0][1]}")
     return np.mean([shares[head] for head in heads], axis=0)
+
+
+def choose_heads(text: str, config: Any) -> list[Head]:
+    """Return heads such as 17.3+18.6, or raise ValueError for those that the model has not."""
+    fetching = read_condition(f"fetched:heads={text}")[1]
+    fetching.check(config)
+    return list(fetching.heads)
+
+
+def looked_at(reader: Reader, prompt: Prompt, heads: Sequence[Head]) -> int:
+    """Return the document, from 0, that has most of some heads' attention."""
+    return int(point(attended(reader, prompt), heads).argmax())
 
 
 def find_heads(reader: Reader, prompts: Iterable[Prompt], places: Iterable[int]) -> pd.DataFrame:

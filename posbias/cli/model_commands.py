@@ -12,7 +12,7 @@ from posbias.cli.options import MODEL, Replace, group, kept_until_done, with_opt
 from posbias.cli.served import Serving, explain_at_server, lookup_served
 from posbias.files import check_output, check_partial
 from posbias.lookup.contexts import read_rows
-from posbias.lookup.tasks import Task
+from posbias.lookup.tasks import LOOK, Task
 from posbias.measure.corpus import Corpus
 from posbias.settings import REPORTED, UNLESS_GIVEN, Opening, Settings
 
@@ -149,6 +149,7 @@ def explain(
     answer: Annotated[
         str | None, typer.Option(help="What follows the prompt; the likeliest next token unless given.")
     ] = None,
+    heads: Annotated[str | None, typer.Option(help=f"Of documents with a question. {LOOK}")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="With --server: print what would be asked; nothing is sent.")
     ] = False,
@@ -173,9 +174,10 @@ def explain(
     text = _read_prompt(prompt)
     check_asked(text, answer)
     if at_server:
-        return explain_at_server(serving, subject, text, answer, measuring, None if dry_run else output)
+        refused = {**measuring, "heads": heads}
+        return explain_at_server(serving, subject, text, answer, refused, None if dry_run else output)
     asked = {name: value for name, value in measuring.items() if value is not None}
-    found = _open(str(subject), opening).explain(text, answer=answer, **asked, progress=True)
+    found = _open(str(subject), opening).explain(text, answer=answer, heads=heads, **asked, progress=True)
     typer.echo(f"{found!r}\n{found.report(output)}: page")
 
 
@@ -260,11 +262,11 @@ def lookup(
     else:
         wanted.check_given(rows, asking["prompts"])  # before anything heavy is loaded
         check_model(check_subject(subject, serving["model"]))
-        named = {"task": task, "rows": None if rows is None else read_rows(rows), **asked, **asking}
+        named = {"task": task, "rows": rows and read_rows(rows), "conditions": condition or (), **asked, **asking}
         opened = _open(str(subject), opening)
         if dry_run:
             return typer.echo(opened.preview_lookup(**named))
-        found = opened.lookup(**named, conditions=condition or (), progress=True)
+        found = opened.lookup(**named, progress=True)
     if processes.rank() or dry_run:
         return
     typer.echo(f"{found.save(output)}: {found!r}")

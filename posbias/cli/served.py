@@ -13,7 +13,7 @@ from posbias.lookup.contexts import read_rows
 from posbias.lookup.tasks import PROMPTS, Task
 from posbias.settings import setting
 
-ELSEWHERE = ("form", "dtype", "device", "device_map", "special_tokens", "attention", "condition")
+ELSEWHERE = ("form", "dtype", "device", "device_map", "special_tokens", "attention", "condition", "heads")
 """Settings that are the server's, or need a model in this process."""
 
 
@@ -67,7 +67,7 @@ def lookup_served(
     from posbias.lookup.file import Found
     from posbias.lookup.served import look_up_served, preview_served
 
-    check_serving(serving, given[0] if len(given) > 1 else None, {**asking, "form": task.form})
+    check_serving(serving, given[0] if len(given) > 1 else None, {**asking, "form": task.form, "heads": task.heads})
     task.check_given(given[0] if given else None, asking["prompts"])
     rows = read_rows(given[0])[: asking["prompts"]] if given else None
     count = asking["prompts"] or PROMPTS

@@ -39,6 +39,8 @@ class Explanation:
         None if none was given.
     is_spaced
         Whether the two differ in the white space alone that an answer begins with.
+    looked
+        Of documents, which one heads that were given look at, and which one the model's own answer is from.
     """
 
     model: str
@@ -49,6 +51,7 @@ class Explanation:
     own_answer: str | None = None
     is_own: bool | None = None
     is_spaced: bool = False
+    looked: tuple[str, ...] = ()
 
     def report(self, path: str | PathLike[str]) -> Path:
         """Write one HTML page that needs no other file and no network, and return its path.
@@ -60,7 +63,8 @@ class Explanation:
         """
         from posbias.explain.page import write_page
 
-        return write_page(check_output(path, ".html", "path"), self, answer=answer(self.segments), spaced=SPACED)
+        said = [*answer(self.segments), *self.looked]
+        return write_page(check_output(path, ".html", "path"), self, answer=said, spaced=SPACED)
 
     def _facts(self) -> dict[str, str]:
         """Return what is shown beside the table, by name."""
@@ -84,7 +88,8 @@ class Explanation:
 
     def __repr__(self) -> str:
         facts = [f"{name}: {value}" for name, value in self._facts().items()]
-        return "\n".join([*facts, self._table().to_string(na_rep="–", index=False), *answer(self.segments)])
+        table = self._table().to_string(na_rep="–", index=False)
+        return "\n".join([*facts, table, *answer(self.segments), *self.looked])
 
 
 def answer(segments: pd.DataFrame) -> list[str]:

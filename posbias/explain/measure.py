@@ -1,5 +1,7 @@
 """Explain one prompt: deletions of its segments, their influence and contributions."""
 
+import re
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,9 +16,11 @@ from torch import Tensor
 from posbias import errors
 from posbias.conditions import ChangedRun, read_condition
 from posbias.engines import Engine
-from posbias.engines.local import LocalEngine
+from posbias.engines.local import LocalEngine, Reader
 from posbias.explain.explanation import Explanation
 from posbias.explain.prompt import by_segment, check_asked, label, token_texts, write
+from posbias.heads import Head, choose_heads, looked_at
+from posbias.lookup.answers import FACT_END, find_holder
 from posbias.measure.corpus import Corpus
 from posbias.measure.progress import progress as told
 from posbias.measure.run import measure
@@ -55,7 +59,7 @@ class Target:
         return z.log_softmax(-1).gather(-1, ids[..., None])[..., 0].sum(-1)
 
 
-def explain(settings: Settings, text: Any, *, answer: str | None, progress: bool) -> Explanation:
+def explain(settings: Settings, text: Any, *, answer: str | None, heads: str | None, progress: bool) -> Explanation:
     """Return what a prompt's parts do.
 
     Refused before the model is loaded is what is wrong with the prompt or its answer, and what does not fit the context
@@ -63,6 +67,9 @@ def explain(settings: Settings, text: Any, *, answer: str | None, progress: bool
     """
     with told(1, "prompt", "writing", shown=progress) as bar:
         prompt, chosen, session, condition = prepare(settings, text, answer)
+        fetching = choose_heads(heads, settings.source.config()) if heads else []
+        if heads and not prompt.of("document"):
+            raise errors.invalid("heads", "none without documents and a question, as a row of lookup has them", heads)
         bar.update()
     try:
         with told(1, "model", "loading", shown=progress) as bar:
@@ -73,7 +80,8 @@ def explain(settings: Settings, text: Any, *, answer: str | None, progress: bool
         contributed = reader.contributions()  # a measurement, which checks the instrument
         if contributed is None:
             session.check_instrument()
-        return reader.explain(name, contributed)
+        found = reader.explain(name, contributed)
+        return replace(found, looked=(reader.look(fetching, found),)) if fetching else found
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
         raise out_of_memory() if is_out_of_memory(error) else error from None
 
@@ -194,6 +202,18 @@ class PromptReader:
                 values[k] = found.log_probability
                 bar.update()
         return [value - values[0] for value in values[:0:-1]]
+
+    def look(self, heads: Sequence[Head], found: Explanation) -> str:
+        """Return in a sentence which document heads look at, and which one the model's own answer is from."""
+        documents = found.segments[[span.part == "document" for span in self.prompt.segments]]
+        with self.changed():
+            looked = looked_at(Reader(self.instrument.model, shared=False), self.prompt, heads)
+        source = int(documents["removed"].to_numpy().argmin())
+        if not found.is_own:  # deletions are about the answer that was given
+            source = find_holder(re.split(f"[{FACT_END}]", str(found.own_answer))[0], documents["text"].tolist())
+        labels = [*documents["label"], "no document alone"]
+        said = f"The model looked at {labels[looked]} and answered from {labels[source]}"
+        return f"{said}." if source in (-1, looked) else f"{said}, which is a sign of a wrong answer."
 
     def explain(self, name: str, contributed: Float[np.ndarray, "n"] | None) -> Explanation:
         """Return everything that is to be said of the prompt, read by a model of this name."""

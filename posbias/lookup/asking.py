@@ -122,6 +122,9 @@ def assemble(
     """Return the result: scores, prompts and answers by arm, context and place, with conditions, if any, in front."""
     dims: tuple[str, ...] = ("arm", "context", "place")
     plain = as_attributes(provenance)
+    bare = sum(not context.asks["competing"][0].begin for context in contexts)
+    if bare and (plain["score"], plain["rows"]) == ("exact", "given"):
+        plain["without_begin"] = bare
     arrays: dict[str, Any] = {
         "prompt": (dims, texts["text"], {"long_name": "what the model was given, its template applied"}),
         "answer": (dims, texts["answer"], {"long_name": "what was scored behind it"}),

@@ -1,6 +1,6 @@
 """A lookup under conditions: what a model cannot have, and each condition compared with what is as it is."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 
 import numpy as np
@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from posbias import errors
 from posbias.comparison.multiplicity import holm
-from posbias.conditions import AS_IS, ChangedRun, Write
+from posbias.conditions import AS_IS, ChangedRun, Write, read_conditions
 from posbias.lookup.contexts import Context
 from posbias.lookup.scores import flip_p_value, paired_difference
 from posbias.lookup.tasks import Task
@@ -27,11 +27,12 @@ def writer(settings: Settings, task: Task) -> Write:
 
 
 def check_conditions(
-    settings: Settings, task: Task, contexts: Sequence[Context], conditions: Mapping[str, ChangedRun]
-) -> None:
-    """Raise ValueError for what the model, its context or the task cannot have; no weights are read."""
-    config, write = settings.source.config(), writer(settings, task)
-    for name, condition in conditions.items():
+    settings: Settings, task: Task, contexts: Sequence[Context], conditions: Sequence[str]
+) -> dict[str, ChangedRun]:
+    """Return conditions, or raise ValueError for what model, context or task cannot have; no weights are read."""
+    config, write, under = settings.source.config(), writer(settings, task), read_conditions(conditions)
+    for name, condition in under.items():
+        condition.check(config)
         if task.name != "documents" and condition.changes != "model":
             raise errors.invalid("condition", "one that changes the model, for the task kv", name)
         if condition.changes == "tokens":
@@ -42,6 +43,7 @@ def check_conditions(
                 check_fits(config, settings.source.load_tokenizer(), len(prompt.ids + prompt.answer_ids))
             except ValueError as error:
                 raise ValueError(f"condition {name}: prompt {k}: {error}") from None
+    return under
 
 
 def compare_conditions(results: xr.Dataset) -> pd.DataFrame:

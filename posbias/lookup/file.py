@@ -125,7 +125,7 @@ class Found:
                 mean = mean.mean(keepdims=True) if arm in FLOORS else mean
                 told.append(f"{SHORT[score]} {' '.join(f'{x:.2f}' for x in mean)}")
             lines.append(f"{ARMS[str(arm)].capitalize()}: {'; '.join(told)}")
-        lines += said_of_answers(results)
+        lines += [*said_of_answers(results), *said_of_heads(results)]
         lines += [ends_text(results), *law_text(results).splitlines()]
         if "closed_book" in results["arm"] and of_arm(results, "correct", "closed_book").mean() >= MOST_KNOWN:
             lines.append("Many answers are known without documents: where they stand matters less than it could")
@@ -208,8 +208,8 @@ def verdict(results: xr.Dataset) -> str:
         if P < 3:
             return f"The middle is lost: cannot tell from {P} places, which have none."
         right = f"{correct.mean():.0%} of the answers are right, fewer than {LEAST_RIGHT:.0%}"
-        if results.attrs["rows"] == "given" and results.attrs.get("score") != "contains":
-            right += "; rows may lack `begin`, the first words of an answer"
+        if bare := int(results.attrs.get("without_begin", 0)):
+            right += f"; {bare} rows lack `begin`, the first words of an answer"
         return f"The middle is lost: cannot tell, since {right}."
     d, middle = found.weaker, f"at places 2 to {P - 1}" if P > 3 else "at place 2"
     spread = f"{d.mean:.2f} ({d.low:.2f} to {d.high:.2f}; p {found.p:.2g}, paired over {C} contexts)"
@@ -246,3 +246,16 @@ def said_of_answers(results: xr.Dataset) -> list[str]:
     if results.attrs.get("score") != "contains":
         return []
     return [f"Right is: {WAYS['contains']}; {results.attrs['cut']} were cut there"]
+
+
+def said_of_heads(results: xr.Dataset) -> list[str]:
+    """Return for how many answers, wrong ones and right ones, heads look at another document than they are from."""
+    if "looked_at" not in results:
+        return []
+    looked, source, right = results["looked_at"], results["source"].values, of_arm(results, "correct") == 1
+    rings, unknown = (looked.values != source) & (source >= 0), source < 0
+    wrong, fine = (f"{(rings & some).sum()} of {(some & ~unknown).sum()}" for some in (~right, right))
+    hit = (looked.values == np.arange(source.shape[1])).sum()
+    said = f"Heads {looked.attrs['heads']} look at the document that answers in {hit} of {source.size} prompts, and at "
+    said += f"another one than the answer is from for {wrong} wrong answers and {fine} right ones"
+    return [said + (f"; {unknown.sum()} answers are in no document alone" if unknown.any() else "")]

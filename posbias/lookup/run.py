@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from posbias.conditions import AS_IS, ChangedRun, Write, read_conditions
+from posbias.conditions import AS_IS, ChangedRun, Write
 from posbias.engines.local import LocalEngine
+from posbias.heads import choose_heads, looked_at
 from posbias.lookup.asking import ask_under, assemble
 from posbias.lookup.conditioned import check_conditions, writer
 from posbias.lookup.contexts import Context, choose_contexts
@@ -47,12 +48,9 @@ def look_up(
     loaded.
     """
     progress, task = progress and rank() == 0, task.scored(rows)
-    under = read_conditions(conditions)
-    for condition in under.values():
-        condition.check(settings.source.config())
     with told(1, "step", "writing prompts", shown=progress) as bar:
         contexts, placed = place_prompts(settings, task, rows)
-        check_conditions(settings, task, contexts, under)
+        under = check_conditions(settings, task, contexts, conditions)
         bar.update()
     first = next(iter(placed.values()))[0]
     one = Prompts(np.array([first[0].ids]), np.zeros(1, dtype=np.int64))
@@ -73,7 +71,13 @@ def look_up(
     if task.score == "exact":
         asks = [context.asks["competing"] for context in contexts]
         source = find_sources(plain, asks, placed["competing"], found[AS_IS]["correct"][0])
-    return results.assign(source=(("context", "place"), source.astype(np.int16), ABOUT))
+    results = results.assign(source=(("context", "place"), source.astype(np.int16), ABOUT))
+    if task.heads:
+        heads = choose_heads(task.heads, settings.source.config())
+        seen = [[looked_at(plain.reader, prompt, heads) for prompt in context] for context in placed["competing"]]
+        about = {"long_name": "place of the document that heads look at", "heads": task.heads}
+        results["looked_at"] = (("context", "place"), np.array(seen, dtype=np.int16), about)
+    return results
 
 
 def open_engine(
@@ -113,19 +117,23 @@ def provenance_of(
     }
 
 
-def preview(settings: Settings, task: Task, rows: Sequence[Ask] | None = None) -> str:
-    """Return the first prompt with its answer, and how many prompts and tokens there are; no weights are read."""
-    _, placed = place_prompts(settings, task, rows)
+def preview(settings: Settings, task: Task, rows: Sequence[Ask] | None, *, conditions: Sequence[str]) -> str:
+    """Return the first prompt with its answer, how many prompts and tokens there are, and what a condition costs."""
+    contexts, placed = place_prompts(settings, task, rows)
+    under = check_conditions(settings, task, contexts, conditions)
     every = [*dict.fromkeys(p for contexts in placed.values() for context in contexts for p in context)]
     tokens = sum(len(prompt.ids) for prompt in every)
     last = f"{len(every)} prompts of {tokens} tokens in all, of which common beginnings are read once"
-    return f"{every[0].text}[{every[0].answer}]\n\n{last}"
+    more = [f"{name}: asked again; costs {one.cost}" for name, one in under.items()]
+    return "\n".join([f"{every[0].text}[{every[0].answer}]\n", last, *more])
 
 
 def place_prompts(settings: Settings, task: Task, rows: Sequence[Ask] | None) -> tuple[list[Context], Placed]:
     """Return what is asked and its prompts, or raise ValueError for what the tokenizer or the context cannot hold."""
     config, tokenizer = settings.source.config(), settings.source.load_tokenizer()
     task = task.scored(rows)
+    if task.heads:
+        choose_heads(task.heads, config)  # raises
     write, contexts = writer(settings, task), choose_contexts(task, rows, settings.prompts, settings.seed)
     placed: Placed = {}
     for arm in (arm for arm in task.wanted if arm in contexts[0].asks):

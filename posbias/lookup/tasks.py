@@ -36,6 +36,11 @@ WAYS = {
 }
 """When an answer is right."""
 
+LOOK = (
+    "Heads that fetch, as 17.3+17.4+18.6, which model.fetching_heads() of Python names: say where they look at another "
+    "document than the answer is from, which is a sign of a wrong answer."
+)
+"""What heads are given for."""
 LAYOUT, SCHEMA = "posbias_retrieval", 2
 """Name of the attribute that tells the file of a lookup, and the number of its layout."""
 
@@ -71,6 +76,7 @@ class Task:
         "When an answer is right: exact (each of its tokens is the likeliest), contains (the first line of at most 100 "
         "generated tokens has an accepted answer in it); contains for rows without begin unless given, else exact.",
     )
+    heads: str | None = setting(None, LOOK)
 
     def __post_init__(self) -> None:
         """Check the numbers and names."""

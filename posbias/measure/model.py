@@ -85,6 +85,7 @@ class Model:
         text: Any,
         *,
         answer: str | None = None,
+        heads: str | None = None,
         progress: bool | None = None,
         **settings: Any,
     ) -> Explanation:
@@ -99,6 +100,9 @@ class Model:
         answer
             A text that follows the prompt: influence is on the log-probability of all of its tokens; without one, on
             the probability of the likeliest next token.
+        heads
+            Of documents with a question: heads that fetch, as :meth:`lookup` takes them; the last line then says which
+            document they look at, and which one the model's own answer is from.
         progress
             As in :meth:`measure`.
         settings
@@ -111,7 +115,7 @@ class Model:
         check_names("explain", settings)
         asked = {"quantities": ALWAYS if row_of(self.config) else ALONE, **settings}
         with self._running(asked, progress) as (chosen, shown):
-            return explain(chosen, text, answer=answer, progress=shown)
+            return explain(chosen, text, answer=answer, heads=heads, progress=shown)
 
     def lookup(
         self,
@@ -122,6 +126,7 @@ class Model:
         places: int | None = None,
         arms: str | None = None,
         form: str | None = None,
+        heads: str | None = None,
         conditions: Sequence[str] = (),
         progress: bool | None = None,
         **settings: Any,
@@ -147,6 +152,9 @@ class Model:
             (no documents), with commas between; all unless given.
         form
             ``template``, the tokenizer's chat template, or ``plain``; the first where there is one unless given.
+        heads
+            Heads that fetch, as ``17.3+17.4+18.6``, which :meth:`fetching_heads` names: say for how many wrong answers
+            and right ones they look at another document than the answer is from.
         conditions
             Under each the same is asked again and compared: ``["parallel-windows", "order:reversed"]``;
             ``posbias.conditions.describe()`` says what there is.
@@ -158,7 +166,7 @@ class Model:
         from posbias.lookup.file import Found
         from posbias.lookup.run import look_up
 
-        own: dict[str, Any] = {"prompts": prompts, "places": places, "arms": arms, "form": form}
+        own: dict[str, Any] = {"prompts": prompts, "places": places, "arms": arms, "form": form, "heads": heads}
         with self._looking_up(task, rows, progress, **own, **settings) as (asked, shown):
             return Found(look_up(*asked, conditions=conditions, progress=shown))
 
@@ -193,12 +201,12 @@ class Model:
             chosen, wanted, given = asked
             return fetching_heads(chosen, wanted, given, progress=shown)
 
-    def preview_lookup(self, task: str = "documents", rows: Any = None, **asked: Any) -> str:
+    def preview_lookup(self, task: str = "documents", rows: Any = None, *, conditions: Any = (), **asked: Any) -> str:
         """Return the first prompt of a lookup and how many there are, for the same arguments; no weights are read."""
         from posbias.lookup.run import preview
 
         with self._looking_up(task, rows, False, **asked) as (chosen, _):
-            return preview(*chosen)
+            return preview(*chosen, conditions=conditions)
 
     @contextmanager
     def _looking_up(self, task: str, rows: Any, progress: bool | None, **asked: Any) -> Iterator[tuple[Any, bool]]:

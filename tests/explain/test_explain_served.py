@@ -91,6 +91,7 @@ def test_what_cannot_be_explained_there_is_refused_in_a_line(tmp_path, capsys):
         (["--model", "m", "gpt2"], "model: expected none beside --server, received gpt2"),
         (["--model", "m", "--dtype", "float32"], "dtype: expected none with --server"),
         (["--model", "m", "--condition", "sink-off"], "condition: expected none with --server"),
+        (["--model", "m", "--heads", "0.1"], "heads: expected none with --server"),
     ]:
         refused(capsys, tmp_path, [*command, *words], expected, there=[prompt])
     refused(capsys, tmp_path, ["explain", "-p", str(prompt)], "model: expected a model, or --server", there=[prompt])

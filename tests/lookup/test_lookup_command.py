@@ -14,6 +14,7 @@ import posbias
 from posbias.engines import local
 from posbias.engines.local import Reader
 from posbias.lookup import run as module
+from posbias.lookup.file import said_of_heads
 from posbias.models.biases import added_biases
 from posbias.models.loading import Source
 
@@ -151,6 +152,61 @@ def test_a_dry_run_prints_the_first_prompt_and_reads_no_weights(place, monkeypat
     words = ["lookup", str(place / "whole"), "-t", "kv", "--arms", "competing", "--dry-run"]
     first, second = (status(capsys, [*words, *more])[1] for more in ((), ("--seed", "1")))
     assert f"\n{40 * 16} prompts of" in first and first != second
+
+
+def test_a_dry_run_names_what_conditions_cost_and_refuses_what_the_run_would(place, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(Source, "load_model", lambda *_: pytest.fail("loaded"))
+    words = ["lookup", str(place / "chat"), str(place / "rows.jsonl"), "--dry-run"]
+    code, out, _ = status(capsys, [*words, "--condition", "order:reversed", "--condition", "repeated:question"])
+    assert code == 0 and out.count(": asked again; costs ") == 2
+    assert out.rstrip().endswith("repeated:question: asked again; costs twice the tokens for everything, those of a "
+                                 "question more for question")  # fmt: skip
+    for bad, said in {
+        ("--condition", "nowhere"): "condition: expected one of ",
+        ("--condition", "fetched:heads=0.9"): "condition: heads: expected layers from 0 to ",
+        ("--condition", "order-shuffled"): "condition: expected one for what is asked",
+        ("--heads", "0.9"): "condition: heads: expected layers from 0 to ",
+        ("--heads", "best"): "heads: expected a value that can be read",
+    }.items():
+        refused(capsys, tmp_path, [*words, *bad], said)
+
+
+@pytest.mark.parametrize("changes, lacking", [({}, 0), ({"begin": ""}, 6)])
+def test_begin_is_asked_for_only_where_rows_lack_it(place, changes, lacking):
+    rows = [row(k, **changes) for k in range(6)]
+    found = posbias.open(place / "bloom").lookup(rows=rows, score="exact", arms="competing")
+    said = f"; {lacking} rows lack `begin`, the first words of an answer"
+    assert "fewer than 5%" in found.verdict and (said in found.verdict) == bool(lacking)
+    assert ("begin" in found.verdict) == bool(lacking)
+
+
+def test_heads_that_look_elsewhere_than_the_answer_is_from_are_counted(place, tmp_path, capsys):
+    path = tmp_path / "r.nc"
+    words = ["lookup", str(place / "chat"), str(place / "rows.jsonl"), "--arms", "competing", "-o", str(path)]
+    code, out, _ = status(capsys, [*words, "--heads", "0.0+0.1"])
+    results = posbias.load_lookup(path).results
+    model = AutoModelForCausalLM.from_pretrained(place / "chat", attn_implementation="eager").eval()
+    tokenizer = AutoTokenizer.from_pretrained(place / "chat")
+    for k, at in ((0, 0), (3, 2), (5, 3)):
+        text = str(results["prompt"].values[0, k, at])
+        encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        with torch.no_grad():
+            seen = model(torch.tensor([encoded.input_ids]), output_attentions=True).attentions[0][0, :2].mean(0)
+        begins = [*(text.index(f"Document {n}: ") for n in range(1, 5)), text.index("\n\nQuestion: ")]
+        starts = torch.tensor([start for start, _ in encoded.offset_mapping])
+        mean = seen[starts >= begins[-1]].mean(0)
+        shares = [mean[(starts >= a) & (starts < b)].sum() for a, b in zip(begins, begins[1:], strict=False)]
+        assert int(results["looked_at"][k, at]) == int(np.argmax(shares))
+    assert code == 0 and "\nHeads 0.0+0.1 look at the document that answers in " in out
+    hand = results.isel(context=[0, 1]).assign(
+        looked_at=results["looked_at"][:2].copy(data=[[0, 1, 2, 3], [1, 1, 1, 1]]),
+        source=results["source"][:2].copy(data=[[0, 1, 3, -1], [1, 1, 2, 2]]),
+        correct=results["correct"].isel(context=[0, 1]).copy(data=[[[1, 1, 0, 0], [0, 1, 1, 0]]]),
+    )
+    assert said_of_heads(hand) == [
+        "Heads 0.0+0.1 look at the document that answers in 5 of 8 prompts, and at another one than the answer is from "
+        "for 2 of 3 wrong answers and 1 of 4 right ones; 1 answers are in no document alone"
+    ]
 
 
 # Models that are changed while they are asked

@@ -131,6 +131,7 @@ def test_a_score_that_rows_cannot_have_and_conditions_that_need_weights_are_refu
     served += ["--model", "m"]
     refused(capsys, tmp_path, [*served, "gpt2", path], "model: expected none beside --server", there=here)
     refused(capsys, tmp_path, [*served, "--form", "plain", path], "form: expected none with --server", there=here)
+    refused(capsys, tmp_path, [*served, "--heads", "0.1", path], "heads: expected none with --server", there=here)
     refused(capsys, tmp_path, ["lookup", "--model", "m", "gpt2"], "model: expected a model, or --server", there=here)
 
 
