@@ -19,6 +19,10 @@ R-alarm at 40 sets
     as before, on the second half of the sets: at least half of the wrong answers found, at most .1 of the right ones
     rung for, the interval of the difference above 0; and at least half of the questions that nothing answers. Only if
     the first holds does a command print it.
+R-alarm, ``real``, set on 2026-11-29 before it was counted
+    on Liu et al.'s questions that have both (heads chosen on invented facts, four places): of the answers whose first
+    line one passage alone holds, the heads point at another passage for at least half of the wrong ones and at most .1
+    of the right ones, the interval over questions of the difference above 0.
 """
 
 from __future__ import annotations
