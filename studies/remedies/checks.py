@@ -19,6 +19,12 @@ R-alarm at 40 sets
     as before, on the second half of the sets: at least half of the wrong answers found, at most .1 of the right ones
     rung for, the interval of the difference above 0; and at least half of the questions that nothing answers. Only if
     the first holds does a command print it.
+R-real, ``searched``, set on 2026-11-29 before the run
+    all eight passages in the search's order, the right one where the search has it, are what is compared with: the
+    search's best last or at both ends, the heads' best last, and one passage alone by search, likelihood or heads. Each
+    is judged as the remedies above, Holm over these six. The three that send one passage are compared with one another,
+    in pairs over questions, Holm over the three pairs: two differ if p is at most .05, and nothing is said else. 50
+    questions, not looked at before.
 R-alarm, ``real``, set on 2026-11-29 before it was counted
     on Liu et al.'s questions that have both (heads chosen on invented facts, four places): of the answers whose first
     line one passage alone holds, the heads point at another passage for at least half of the wrong ones and at most .1

@@ -101,8 +101,10 @@ def save(settings: Settings, found: dict[str, np.ndarray], **about: str) -> xr.D
 class Ranked:
     """Hold one question at each place, and by ranking the scores of its passages there, higher is better."""
 
-    def __init__(self, question: Question, engine: SetEngine, write: Write, heads: str) -> None:
-        self.asks = [as_ask(question, place) for place in AT]
+    def __init__(
+        self, question: Question, engine: SetEngine, write: Write, heads: str, at: Sequence[int] = AT
+    ) -> None:
+        self.asks = [as_ask(question, place) for place in at]
         prompts = [write(ask) for ask in self.asks]
         shares = [attended(engine.reader, prompt) for prompt in prompts]
         self.all_heads = [int(x.mean((0, 1)).argmax()) for x in shares]
@@ -116,7 +118,7 @@ class Ranked:
             "heads": [point(x, read_heads(heads)).tolist() for x in shares],
         }
         own = sum(len(one.ids) + len(one.answer_ids) - 1 for one in asking)
-        whole = sum(len(one.ids) for one in prompts) / len(AT)
+        whole = sum(len(one.ids) for one in prompts) / len(prompts)
         self.costs = {"search": (0, 0), "likelihood": (PLACES, own), "heads": (1, whole)}
 
     def chosen(self, name: str) -> list[Ask]:
