@@ -199,6 +199,10 @@ def question_numbers(seen: Evidence) -> dict[str, Any]:
         "questions_first": correct[:, 0].mean(),
         "questions_middle": correct[:, 1:-1].mean(),
         "questions_last": correct[:, -1].mean(),
+        "questions_best": correct.mean(0).max(),
+        "questions_worst": correct.mean(0).min(),
+        "questions_rows_first": rows_to_see(differ["first"], len(correct)),
+        "questions_rows_last": rows_to_see(differ["last"], len(correct)),
         "questions_lost": LOST[found.lost],
         "questions_tokens": float(entry["tokens"].mean()),
         "questions_rank": float((entry["rank"] == 0).mean()),
@@ -206,6 +210,15 @@ def question_numbers(seen: Evidence) -> dict[str, Any]:
         "questions_first_said": with_interval(differ["first"], ".2f"),
         "questions_last_said": with_interval(differ["last"], ".2f"),
     }
+
+
+def rows_to_see(found: Difference, rows: int) -> int:
+    """Return how many rows show a difference of this size in four of five samples, in tens.
+
+    >>> rows_to_see(Difference(0.1, 0, 0, visible=0.2), 100)
+    400
+    """
+    return int(np.ceil(rows * (found.visible / found.mean) ** 2 / 10)) * 10
 
 
 def real_answer(seen: Evidence) -> str:

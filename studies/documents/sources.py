@@ -286,7 +286,7 @@ PLAIN = {
 def fair_shown(seen: Sources) -> pd.DataFrame:
     """Return the share of sources that each rival names in the second half of the sets."""
     table = seen.fair_table.rename(index=PLAIN).sort_values("all", ascending=False, kind="stable")
-    shown = table[["all", "right", "wrong"]]
+    shown = table.drop(UNCONVERGED)[["all", "right", "wrong"]]
     return shown.rename(columns={"all": "all answers", "right": "right ones", "wrong": "wrong ones"})
 
 

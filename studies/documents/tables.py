@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from jaxtyping import Bool, Float, Int
-from scipy.stats import binomtest, rankdata
+from scipy.stats import beta, rankdata
 
-from posbias.comparison.resampling import interval, resample_weights, t_interval
+from posbias.comparison.resampling import interval, resample_weights
 
 
 def of_gold(entry: xr.Dataset, way: str) -> Float[np.ndarray, "C P"]:
@@ -79,24 +79,33 @@ def mean_by_context(values: Float[np.ndarray, "C P"], known: Bool[np.ndarray, "C
     return np.asarray(mean + (total - mean * of) / of.mean())
 
 
+def share_interval(each: Float[np.ndarray, "C"]) -> tuple[float, float]:
+    """Return Clopper and Pearson's 95% interval of a mean of shares, as if each was a trial, which is cautious.
+
+    >>> tuple(round(x, 3) for x in share_interval(np.ones(24))), share_interval(np.zeros(2))[0]
+    ((0.858, 1.0), 0.0)
+    """
+    C, found = len(each), float(each.sum())
+    low = beta.ppf(0.025, found, C - found + 1) if found > 0 else 0.0
+    high = beta.ppf(0.975, found + 1, C - found) if found < C else 1.0
+    return float(low), float(high)
+
+
 def source_table(
     ways: Mapping[str, Float[np.ndarray, "C P D"]], source: Int[np.ndarray, "C P"], correct: Float[np.ndarray, "C P"]
 ) -> pd.DataFrame:
     """Return how often each way names the document that holds the answer given, where one does (``source`` of 0 on).
 
     ``all`` of ``prompts``, ``right`` and ``wrong`` of the answers that are right and of those that are another
-    document's. ``low`` and ``high`` are Student's interval over contexts, which alone are independent, and few; where
-    all contexts agree, that of Clopper and Pearson for as many trials as there are contexts.
+    document's. ``low`` and ``high`` are the ends of :func:`share_interval` over contexts, which alone are independent.
     """
     rows, known = {}, source >= 0
     for way, values in ways.items():
         hits = (named(values) == source).astype(np.float64)
         hit, right, each = hits[known], correct[known] == 1, mean_by_context(hits, known)
-        low, high = t_interval(each)
-        if np.ptp(each) < 1e-12:
-            low, high = binomtest(round(each.sum()), len(each)).proportion_ci(0.95)
+        low, high = share_interval(each)
         rows[way] = {
-            "prompts": hit.size, "all": hit.mean(), "low": max(low, 0.0), "high": min(high, 1.0),
+            "prompts": hit.size, "all": hit.mean(), "low": low, "high": high,
             "right": hit[right].mean(), "wrong": hit[~right].mean(),
         }  # fmt: skip
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("named by")
