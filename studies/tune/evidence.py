@@ -75,7 +75,7 @@ def numbers(seen: Evidence) -> dict[str, Any]:
         "why_every_middle": min(x.loc["every", "middle"] for x in leads),
         "why_every_ends": min(x.loc["every", "ends"] for x in leads),
         "why_questions": seen.kept["every.seed-0.training"].sizes["step"] * SETS * ASKED_OF,
-        "why_ends_seeds": COUNTS[seeds_with(seen, "ends")],
+        "why_seeds": all_seeds_said(seen),
         **by_place(seen.first),
         **shares_said(seen),
         **form_numbers(seen.first),
@@ -172,6 +172,12 @@ def scope_said(seen: Evidence) -> str:
     return f"{COUNTS[every]} for every place and {COUNTS[middle]} for the middle, of three"
 
 
+def all_seeds_said(seen: Evidence) -> str:
+    """Return with how many seeds the three trainings were done."""
+    most, ends = min(seeds_with(seen, arm) for arm in ASKED), seeds_with(seen, "ends")
+    return f"{COUNTS[most]} each" if most == ends else f"{COUNTS[most]}, and {COUNTS[ends]} with the ends"
+
+
 def open_said(seen: Evidence) -> str:
     """Return what the seeds leave open."""
     few = len(seen.judged)
@@ -196,7 +202,7 @@ def controls_said(seen: Evidence) -> str:
     there = controls_of(seen)
     if not there:
         return (
-            "Its controls, training on documents that do not compete and on text, were not run (`make tune` has them)."
+            "Two controls, training on documents that do not compete and on text, were not run (`make tune` has them)."
         )
     gains, said = tables.gain_table({BEFORE: seen.first[BEFORE], **there}), []
     for arm in there:

@@ -64,7 +64,7 @@ def gain_table(found: Answers, score: str = "correct") -> pd.DataFrame:
     ``middle`` and ``ends`` are shares of right answers, ``lead`` is the first less the second,
     ``gain`` how much larger this is than before, each with ``low`` and ``high`` behind its name.
     """
-    before = middle_less_ends(found[BEFORE][score].values)
+    before = middle_less_ends(found[BEFORE][score].values.astype(np.float64))
     rows = {}
     for arm, entry in found.items():
         correct = entry[score].values.astype(np.float64)

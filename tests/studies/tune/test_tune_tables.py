@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from studies.tune.tables import answers_of, gain_table, right_by_place
+from studies.tune.tables import answers_of, gain_table, last_of_middle, right_by_place
 
 C, P = 20, 8
 
@@ -32,3 +32,10 @@ def test_arms_of_one_seed_are_taken():
     with pytest.raises(ValueError, match=r"before\.answers"):
         answers_of({"every.seed-0.answers": MIDDLE})
     assert right_by_place({"before": ENDS})["before"][0].tolist() == [1, 0, 0, 0, 0, 0, 0, 1]
+
+
+def test_answers_from_the_last_document_are_counted_in_the_middle_alone():
+    source = np.full((C, P), P - 1)
+    source[:, :4] = -1
+    assert last_of_middle(entry([0] * P, source)) == 0.5
+    assert last_of_middle(ENDS) == 0
