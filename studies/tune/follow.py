@@ -86,32 +86,38 @@ def contradicts(row: pd.Series) -> bool:
     return bool(row["every high"] < LEAST or row["further high"] <= 0)
 
 
-_SAID = {"follows": "follows the answers", "stays": "stays where it was", "open": "does not say"}
+_SAID = {"follows": "follows the answers", "stays": "stays where it was", "open": "undecided"}
+_NAMES = {"every": "every place", "middle": "middle alone"}
+
+
+def follow_shown(found: Mapping[str, xr.Dataset]) -> pd.DataFrame:
+    """Return the page's table: the middle half's share before, and by how much each training moves it."""
+    rows = {}
+    for quantity, row in change_table(found).iterrows():
+        moved = {name: ranged((row[arm], row[f"{arm} low"], row[f"{arm} high"]), 3) for arm, name in _NAMES.items()}
+        rows[quantity] = {"before": f"{row['before']:.3f}", **moved, "by our thresholds": _SAID[verdict_of(row)]}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("share of the middle half")
 
 
 def follow_said(found: Mapping[str, xr.Dataset]) -> str:
-    """Return what the page says: whether influence, use and contributions on running text follow the answers."""
+    """Return what the page says: by how much training moves the middle of running text, and what it costs there."""
     if not found:
         return "Whether influence, use and contributions follow the answers was not measured."
     table, prompts = change_table(found), found[BEFORE].sizes["prompt"]
-    parts = []
-    for quantity, row in table.iterrows():
-        moves = [ranged((row[arm], row[f"{arm} low"], row[f"{arm} high"]), 3) for arm in ("every", "middle")]
-        parts.append(f"{quantity} {_SAID[verdict_of(row)]} ({moves[0]} with every place, {moves[1]} with the middle)")
-    loss = loss_said(found)
+    most = np.abs(table[[*_NAMES]].to_numpy()).max()
     return (
-        f"On running text ({prompts} prompts), by how much the share of the middle half of the prompt moves: "
-        f"{'; '.join(parts)}. {loss}"
+        f"On running text ({prompts} prompts) training moves the share of the middle half of the prompt by at most "
+        f"{most:.3f} of the whole, by influence, use or contributions. {loss_said(found)}"
     )
 
 
 def loss_said(found: Mapping[str, xr.Dataset]) -> str:
     """Return what training costs on running text, in nats a token."""
     costs = []
-    for arm in [arm for arm in ARMS if arm in found]:
+    for arm in [arm for arm in _NAMES if arm in found]:
         lost = paired_difference((found[arm]["loss"] - found[BEFORE]["loss"]).values.astype(np.float64))
-        costs.append(f"{ranged((lost.mean, lost.low, lost.high))} ({arm})")
-    return f"The loss on that text grows by {', '.join(costs)} nats per token."
+        costs.append(f"{ranged((lost.mean, lost.low, lost.high))} ({_NAMES[arm]})")
+    return f"The loss on that text grows by {' and '.join(costs)} nats per token."
 
 
 def follow_checks(found: Mapping[str, xr.Dataset]) -> list[Check]:
@@ -122,7 +128,7 @@ def follow_checks(found: Mapping[str, xr.Dataset]) -> list[Check]:
         verdict = verdict_of(row)
         moves = [f"{arm} {ranged((row[arm], row[f'{arm} low'], row[f'{arm} high']), 3)}" for arm in ("every", "middle")]
         checks.append(Check(
-            "Y-follow", str(quantity), f"On running text {quantity} follows the answers.", not contradicts(row),
+            "Y-follow", str(quantity), f"On running text {quantity} moves as the answers do.", not contradicts(row),
             ", ".join(moves), "an interval excludes that the middle's share grows by 0.02, or further",
             {"nothing moves": [not contradicts(same)]},
             "it stays" if verdict == "stays" else "it does not move as the answers do",
