@@ -462,7 +462,7 @@ def test_defaults_of_the_page_are_those_that_it_prints(engine):
     assert {name: tuple(x) if isinstance(x, list) else x for name, x in initial.items()} == {
         "model": "", "axis": "log", "beside": "none", **DEFAULTS
     }  # fmt: skip
-    table = dict(re.findall(r"^\| (`[^|]*) \|.*\| ([^|]*) \|$", (ROOT / "book" / "one_page.md").read_text(), re.M))
+    table = dict(re.findall(r"^\| (`[^|]*) \|.*\| ([^|]*) \|$", (ROOT / "book" / "plot.md").read_text(), re.M))
     for names, values in table.items():
         for name, value in zip(re.findall(r"`(\w+)`", names), values.replace("`", "").split(", "), strict=True):
             expected = initial[name]
