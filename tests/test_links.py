@@ -174,8 +174,8 @@ def test_the_readme_says_why_and_what_helps_as_the_chapters_do():
         assert sentence in prose
     real = remedies["remedies_real_answer"].strip("'\"").replace("%", " %").split(": ")[1].rstrip(".")
     assert f"alone gives {real}" in prose
-    assert float(why["why_last_proper"]) < (float(why["why_last_text"]) - 1) / 2, "most of the lead of the end is the text's"
-    assert float(why["why_first_drawn"]) >= float(why["why_first_text"]), "the lead of the beginning is the model's"
+    assert float(why["why_last_proper"]) < (float(why["why_last_text"]) - 1) / 2, "most of the end's lead is the text's"
+    assert float(why["why_first_drawn"]) >= float(why["why_first_text"]), "the beginning leads without text, too"
 
 
 def is_number(x):
