@@ -129,7 +129,8 @@ def stream_check(seen: Evidence) -> Check:
 
     tiled = [np.tile(one[k], (len(nothing), 1)) for k in range(1, 12)]
     return Check(
-        "AP-2", "", "Without the causal mask only the residual stream's part is left.",
+        "AP-2", "",
+        "Without the causal mask logits still leak absolute position, which only the residual stream can carry.",
         stream_alone(nothing, later),
         f"without the causal mask logits leak {of_all:.2%} of their variance, and "
         f"{of_rest:.2%} without the first key. In the first layer, with random tokens, "
@@ -188,7 +189,7 @@ def content_checks(seen: Evidence) -> list[Check]:
             "the shares differ by a quarter, or the interval of the ratio of "
             "balances excludes 1",
             {against: [contents_agree(both[0], x) for x in wrong]},
-            "the residual stream's part is larger with random tokens",
+            "the logits without the mask leak more with random tokens",
             LATER | {"in_part": shares_agree(*both), "undecided": unsure},
         ))  # fmt: skip
     return found
@@ -205,7 +206,7 @@ def embedding_checks(seen: Evidence) -> list[Check]:
     return [
         Check(
             "AP-6", "first embedding",
-            "Replacing the start token's embedding removes some of the stream's part.",
+            "Replacing the start token's embedding removes some of what the logits without the mask leak.",
             first.high < 1,
             figure + f"{first:.2f} of it is left without the first embedding (0.60 in the paper)",
             "the interval of the ratio reaches 1", {"nothing replaced": same},

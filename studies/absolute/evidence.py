@@ -19,7 +19,7 @@ PARTS = {
     "total": "attention weights, log A",
     "denominators": "denominators, log Z",
     "logits": "logits ℓ",
-    "residual": "logits without the causal mask",
+    "residual": "logits without the mask",
 }
 """What leaks, and what a table calls it."""
 ARCHITECTURES = {"mistral-12": "Mistral", "llama-12": "Llama", "llama-ntk-12": "Llama, larger base"}

@@ -89,10 +89,10 @@ def one_number_check(models: Schedules) -> Check:
     return Check(
         "X-clock", "one number", "Ours: the total mixing alone nearly gives the profile.",
         enough and max(of_files.values()) < SHARE,
-        f"the clocks of five models (n = {N}, slopes as built) are {tv.min():.3f} to "
+        f"the clocks of five models ({N} tokens, slopes as built) are {tv.min():.3f} to "
         f"{tv.max():.3f} from their rollouts in total variation and {w1.min():.4f} to "
-        f"{w1.max():.4f} in W₁; with the slopes as published at most "
-        f"{max(of_files.values()):.3f} in total variation",
+        f"{w1.max():.4f} in W₁; with the slopes as published they are at most "
+        f"{max(of_files.values()):.3f} away in total variation",
         f"in one model the clock puts {SHARE:.0%} of influence on other positions "
         "than its rollout, with slopes as built or as published",
         {"another model's τ": others, "τ 20% off": shifted},
@@ -147,10 +147,10 @@ def rate_check(models: Schedules) -> Check:
     held = bool(within) and all(map(bounded, SEEDS)) and all(linear(models, m) for m in names)
     return Check(
         "X-clock", "bound and rate", "Ours: the bound of the error, and its fall with the mixing of a layer.", held,
-        f"five schedules with 0 to 6 layers exact and {6 * len(SEEDS)} random ones are "
-        f"within the bound (with the largest λ exact, TV ≤ {exact:.3f}); "
-        f"at fixed τ the error grows like λ^{slope:.2f} and is "
-        f"{off[-1] / leading[-1]:.3f} of its leading term",
+        f"the clocks of five models, with 0 to 6 layers treated exactly, and of {6 * len(SEEDS)} random schedules are "
+        f"within the bound (with the largest λ exact the total variation is at most {exact:.3f}); "
+        f"for equal layers of a fixed total the error grows like λ^{slope:.2f} and is "
+        f"{off[-1] / leading[-1]:.3f} times its leading term",
         "one schedule is outside the bound, or for the smallest λ the error is "
         "2% off its leading term or its exponent 0.02 off",
         power, "the error leaves its bound or its leading term", {"kind": "proved"},
@@ -192,9 +192,9 @@ def order_check(models: Schedules) -> Check:
     return Check(
         "X-clock", "order of the layers", "Ours: with one kernel in all layers their order does not matter.",
         all(order_free(models, run) for run in SEEDS),
-        f"the profiles of five schedules stay within 1e-12 in {len(SEEDS)} random orders; "
-        f"with self-preference, as built, the reversed order moves them by "
-        f"{max(moved):.4f} or less",
+        f"the profiles of five models change by less than 1e-12 in {len(SEEDS)} random orders of the layers; "
+        f"with self-preference, so that layers differ, the reversed order moves their influence by "
+        f"{max(moved):.4f} of the prompt or less",
         "a random order of the layers moves one of the five profiles by 1e-12",
         power, "a random order of the layers moves a profile", {"kind": "proved"},
     )  # fmt: skip

@@ -96,9 +96,9 @@ def kinetic_checks() -> list[Check]:
     return [
         Check(
             "BI-kinetic", "profile of the script",
-            "Each mode of the kinetic profile is a clock with one slope (ours).", every(kinetic_met),
-            f"{10 * RUNS} single modes are the clock's density to 1e-12; {10 * RUNS} random "
-            "mixtures have a U 2% before t_crit and none 2% after τ_* over the mean of a",
+            "Ours: each mode of the kinetic profile is a clock with one slope.", every(kinetic_met),
+            f"the profiles of {10 * RUNS} single modes equal the clock's density to 1e-12; {10 * RUNS} random "
+            "mixtures have a U 2% before the time t_crit, and none 2% after τ_*/ā",
             "one mode is 1e-12 off the clock's density, or a mixture of modes has no "
             "U at 0.98 t_crit, or one at 1.02 τ_* over the mean of a",
             broken(kinetic_met, WRONG), "a mode or a mixture is not as computed", PROVED,
@@ -106,8 +106,8 @@ def kinetic_checks() -> list[Check]:
         Check(
             "BI-kinetic", "one minimum of a mixture, by search", "The kinetic profile has one minimum.",
             all(one_low(*case) for case in USUAL),
-            f"no second minimum in {len(USUAL)} mixtures of the script's 20 modes, ℓ = 0.5 to "
-            "20, β = 0.3 to 5, M = 2 to 8, 0.1 to 2.5 times the critical time",
+            f"a search found no second minimum in {len(USUAL)} mixtures of the script's 20 modes (ℓ = 0.5 to "
+            "20, β = 0.3 to 5, M = 2 to 8, 0.1 to 2.5 times the critical time)",
             "one of the mixtures has a second interior minimum",
             {"β = 100, M = 2 and 3, ℓ = 20": [one_low(*x) for x in STRONG]},
             "a mixture has a second minimum", {},

@@ -105,9 +105,9 @@ def bessel_check() -> Check:
     return Check(
         "X-bessel", "", "Ours: in long prompts the profile of uniform attention has a closed form.",
         all(bessel_met(run) for run in SEEDS[:3]) and bool(abs(rate + 1) < 0.01),
-        f"for τ = {TAU:g} and two more totals, and n = {COUNTS[0]} to {COUNTS[-1]}, W₁ is "
-        f"(1 - exp(-τ/2))/n; at τ = {TAU:g} it falls from {distances[0]:.1e} to {distances[-1]:.1e} like "
-        f"n^{rate:.2f}, and the mean is exp(-τ/2) = {np.exp(-TAU / 2):.3f}",
+        f"for τ = {TAU:g} and two more totals, and {COUNTS[0]} to {COUNTS[-1]} tokens, the distance W₁ to the closed "
+        f"form is (1 - exp(-τ/2))/n; at τ = {TAU:g} it falls from {distances[0]:.1e} to {distances[-1]:.1e} like "
+        f"n^{rate:.2f}, and the mean position is exp(-τ/2) = {np.exp(-TAU / 2):.3f}",
         "W₁ is 1e-6 off its formula at one length, the density does not integrate "
         "to the law of the hops within 1e-10, or a mean is 1e-12 off its product",
         broken(bessel_met, wrong),
@@ -161,8 +161,10 @@ def window_checks(seen: pd.DataFrame) -> list[Check]:
     return [
         Check(
             "X-window", "about 1.5 W at any depth",
-            "A rule of thumb: stacked windows see about 1.5 windows back at any depth.", about(1.5),
-            f"for W = {WIDTH} and a residual share of {1 - HOP:g}, 99% of influence lies within {text}",
+            "A rule of thumb, which we know at second hand: stacked windows see about 1.5 windows back "
+            "at any depth.", about(1.5),
+            f"in rollouts with windows of W = {WIDTH} tokens and a residual share of {1 - HOP:g}, 99% of the influence "
+            f"lies within {text}",
             "the horizon is over 25% from 1.5 W at 12, 32, 100 or 1,000 layers",
             {"2 to 30 windows in place of 1.5": list(map(about, range(2, 31)))},
             "the horizon grows with the depth, as the number of hops does", {},
@@ -172,8 +174,8 @@ def window_checks(seen: pd.DataFrame) -> list[Check]:
             "Ours: they see as far as the number of hops and the steps in a window say.",
             all(map(window_met, SEEDS)) and bool(near < 0.05),
             f"{25 * len(SEEDS)} random stacks of 1 to 8 windows of 1 to 8 tokens have the "
-            "profile of added steps and the mean distance Σλ(W-1)/2; the clock's horizon is "
-            f"within {near:.1%}",
+            "profile of added steps and the mean distance Σλ(W-1)/2; the clock's distance for 99% of the influence is "
+            f"within {near:.1%} of theirs",
             "a profile is 1e-12 off the law of added steps, a mean 1e-9 off, or the "
             "clock's horizon over 5% off at 1 to 1,000 layers",
             broken(window_met, wrong),
@@ -257,9 +259,9 @@ def linear_check() -> Check:
     return Check(
         "X-linear", "", "Ours: a profile takes time in proportion to the number of tokens.",
         all(map(is_dense, SEEDS)) and small and exponents["linear"] < 1.2,
-        f"{RANDOM} random kernels under four masks (n = 1 to 48) differ from the product "
-        "of matrices by less than 1e-12; time grows like n to the power "
-        f"{exponents['linear']:.2f} up to {last['n']:,} tokens",
+        f"the profiles of {RANDOM} random kernels under four masks (1 to 48 tokens) differ from the product "
+        "of matrices by less than 1e-12; measured time grows like the number of tokens to the power "
+        f"{exponents['linear']:.2f}, up to {last['n']:,} tokens",
         "one profile is 1e-12 off the product of matrices, memory exceeds a "
         "hundredth of a matrix, or time grows faster than n^1.2",
         power, "the running sum is off, large or slow", {},

@@ -54,9 +54,9 @@ def uniform_check() -> Check:
         "strict already if one layer mixes": {"layers": 1},
     }
     return Check(
-        "X-trough", "uniform attention", "Ours: a rollout of uniform attention has no trough.", every(never),
-        f"none of {40 * CASES * RUNS} rollouts of kernels with falling rows (causal or "
-        "not, 2 to 20 tokens, λ from 0 to 1) rises before the last token",
+        "X-trough", "uniform attention", "Ours: a rollout of uniform attention has no U.", every(never),
+        f"none of {40 * CASES * RUNS} profiles of kernels with falling rows (causal or "
+        "not, 2 to 20 tokens, λ from 0 to 1) rises anywhere before the last token",
         "one profile rises anywhere before the last token, or a causal one is "
         "level there though two layers mix",
         broken(never, rising), "a profile rises", PROVED,
@@ -134,8 +134,8 @@ def heads_check() -> Check:
         "X-trough", "several heads",
         "Ours: with one kernel in all layers, a U below $\\chi$ and none above $\\Psi$.",
         every(decided) and every(end_met),
-        f"{CASES * RUNS} random mixtures of heads and schedules (n = {N}) have a U at "
-        "0.95 χ and none at 1.05 Ψ, and their end turns within 5% of χ; f'(1) is as "
+        f"{CASES * RUNS} random mixtures of heads and schedules ({N} tokens) have a U if ω₂/ω₁ is 0.95 χ and none if "
+        "it is 1.05 Ψ, and their last part stops rising within 5% of χ; the slope at the end is as "
         f"computed in {CASES * RUNS} random sets of layers that differ",
         "there is no U 5% below χ, or one 5% above Ψ, the end does not turn "
         "within 5% of χ, or its slope is off by more than 0.005",
@@ -193,9 +193,9 @@ def one_slope_check() -> Check:
         "X-trough", "one slope",
         "Ours: at a fixed slope × length the clock of a long prompt has a U exactly below its critical total.",
         every(turns) and every(density_met),
-        f"{CASES * RUNS} slopes (ℓ = 0.3 to 15, n = {N}) have a U 5% below the critical "
-        "mixing and none 5% above, with and without tolerance; with "
-        f"{CASES * RUNS} schedules n p is the density within 3%, and the error halves "
+        f"the clocks of {CASES * RUNS} slopes (ℓ = 0.3 to 15, {N} tokens) have a U 5% below the critical "
+        "total and none 5% above, with the margin of 5% and without; the profiles of "
+        f"{CASES * RUNS} schedules are within 3% of the density, and the error halves "
         "with twice the tokens",
         "a U is missing 5% below the critical mixing or present 5% above, the "
         "density is off by more than 3%, or its error does not halve within 10%",
@@ -252,9 +252,9 @@ WRONG_HEADS: dict[str, dict[str, Any]] = {
 def several_slopes_check() -> Check:
     """Return the check of the critical total of several slopes."""
     return Check(
-        "X-trough", "several slopes", "The same with several slopes.", every(heads_turn),
-        f"{CASES * RUNS} clocks of 2 to 5 heads (ℓ = 0 to 30, n = {N}) have a U 3% below "
-        "sup τ(x) and none 3% above",
+        "X-trough", "several slopes", "Ours: the same holds for several slopes.", every(heads_turn),
+        f"{CASES * RUNS} clocks of 2 to 5 heads (ℓ = 0 to 30, {N} tokens) have a U if the total is 3% below the "
+        "critical total sup τ(x), and none if it is 3% above",
         "a U is missing 3% below sup τ(x), or present 3% above",
         broken(heads_turn, WRONG_HEADS), "sup τ(x) does not decide", PROVED,
     )  # fmt: skip

@@ -82,8 +82,8 @@ def tokens_check() -> Check:
     return Check(
         "X-trough", "at n tokens", "Ours: at $n$ tokens a least total is needed, too (no proof).",
         every(begins) and every(only_removes),
-        f"{CASES * RUNS} clocks (ℓ = 0.5 to 16, n = {N // 16} to {N}) have no U 5% below "
-        f"the least τ and one 5% above; in {CASES * RUNS} triples of layers (n = {N}) "
+        f"{CASES * RUNS} clocks (ℓ = 0.5 to 16, {N // 16} to {N} tokens) have no U 5% below "
+        f"the least total and one 5% above; in {CASES * RUNS} triples of layers ({N} tokens) "
         "raising one λ makes a U only where ω₂/ω₁ passes 0.9 to 1.25 of ℓ̃/n",
         "there is a U at 0.95 of the τ for which n x* = 1, or none at 1.05 of it, "
         "or raising one λ makes a U outside 0.9 to 1.25 of ℓ̃/n",
@@ -132,11 +132,12 @@ LOST: dict[str, dict[str, Any]] = {
 def fixed_slope_check() -> Check:
     """Return the check of the length at which a fixed slope loses its U."""
     return Check(
-        "X-trough", "fixed slope", "Ours: a fixed slope $m$ loses the U at $\\tau/m^3$ or $(T-1)/m^2$ tokens.",
+        "X-trough", "fixed slope",
+        "Ours: a fixed slope $m$ loses the U at about $\\tau/m^3$ tokens (clock) or $(T-1)/m^2$ ($T$ layers).",
         all(leaves(s, law) for s in SEEDS for law in (clock_length, layers_length)),
         f"{CASES * RUNS} clocks (m = 0.08 to 0.16, τ = 1 to 3) and {CASES * RUNS} "
-        "rollouts of 4 to 6 layers (m = 0.03 to 0.06, λ = 0.5 to 0.8) have a U at 0.85 "
-        "of τ/m³ or (T-1)/m² tokens, and none at 1.2 times as many",
+        "rollouts of 4 to 6 layers (m = 0.03 to 0.06, λ = 0.5 to 0.8) have a U in prompts of 0.85 "
+        "times this length, and none in prompts of 1.2 times this length",
         "there is no U at 0.85 of τ/m³ (clock) or (T-1)/m² (T layers) tokens, "
         "or one at 1.2 times as many",
         broken(leaves, LOST), "the U is lost at another length", {"post_hoc": True},
@@ -171,8 +172,8 @@ def uniform_head_check() -> Check:
     return Check(
         "X-trough", "a uniform head at fixed slope", "Ours: uniform heads keep the U at fixed slopes.",
         all(kept(total) for total in totals),
-        "clocks of half uniform heads and half m = 0.1 (τ = 1 to 3) have a U at 256 to "
-        f"16384 tokens; at τ = 2, n p_1 grows from {first.iloc[0]:.1f} to {first.iloc[-1]:.1f}",
+        "clocks of which half of the heads are uniform and half have m = 0.1 (τ = 1 to 3) have a U at 256 to "
+        f"16384 tokens; at τ = 2 the first token grows from {first.iloc[0]:.1f} to {first.iloc[-1]:.1f} equal shares",
         "the U is missing at a length, or n p_1 does not grow to the next",
         broken(kept, instead, totals),
         "the U is lost", PROVED,

@@ -98,8 +98,9 @@ def mean_check() -> Check:
         "α off by 1%": mean_errors(product, scale=1.01),
     }
     return Check(
-        "DS-mean", "", "The bias *log* sets the mean position by the formula.", close_enough(errors),
-        f"largest error {errors[f'{LENGTHS[-1]:,}'].abs().max():.0e} at n = {LENGTHS[-1]:,}, below n^-min(1, α+1) at "
+        "DS-mean", "", "The encoding *log* sets the mean position by the formula.", close_enough(errors),
+        f"the largest error of the mean position is {errors[f'{LENGTHS[-1]:,}'].abs().max():.0e} at "
+        f"n = {LENGTHS[-1]:,}, below n^-min(1, α+1) at "
         "all n; 15 pairs of τ and α, 24 layers",
         "the mean is off Π(1 - λ_t/(α+2)) by n^-min(1, α+1) or more at any n",
         {what: [close_enough(x)] for what, x in broken.items()}, "the mean is off", {"kind": "proved"},
@@ -138,9 +139,9 @@ def flat_check(flats: pd.DataFrame) -> Check:
     off = (flats["limit"] / flats["formula"] - 1).abs().max()
     long: dict[str, Any] = {"lengths": (8192,)}
     return Check(
-        "DS-flat", "", "The flat bias makes a deep rollout uniform.", agrees(flats),
-        f"limits {', '.join(f'{x:.4f}' for x in flats['limit'])} at τ = 1, 2.4, 4.8, formula within {off:.1%}; e^τ W1 "
-        "is between e^-γ/2 and 1/2",
+        "DS-flat", "", "The flat encoding makes a deep rollout uniform.", agrees(flats),
+        f"at τ = 1, 2.4 and 4.8 the limits of the distance are {', '.join(f'{x:.4f}' for x in flats['limit'])}, and "
+        f"the formula is within {off:.1%} of them; e^τ W1 is between e^-γ/2 and 1/2",
         "a limit is off the formula by 2% or outside the bounds, or the package at 8,192 tokens by 5e-4",
         {"a cut-off for τ off by 5%": [agrees(flat_table(x, **long)) for x in (0.95, 1.05)],
          "uniform attention": [agrees(flat_table(bias={"kind": "none"}, **long))],
@@ -185,9 +186,9 @@ def inverse_check(nearest: Mapping[str, float]) -> Check:
     names = list(kernels)
     rotated = {name: kernels[names[k - 1]] for k, name in enumerate(names)}
     return Check(
-        "DS-inverse", "", "A bias builds a profile if and only if the theorem's conditions hold.",
+        "DS-inverse", "", "A scale-free encoding builds a profile if and only if the theorem's conditions hold.",
         missed(kernels) < 1e-3 and every,
-        f"{len(kernels)} profiles recovered within W1 {missed(kernels):.1e}; {len(OUT)} that cannot be built are "
+        f"{len(kernels)} profiles are recovered within W1 {missed(kernels):.1e}; {len(OUT)} that cannot be built are "
         f"refused, the nearest within {max(nearest.values()):.3f}",
         "a profile is not recovered to 1e-3, or one that cannot be built gets a kernel",
         {"each profile with the kernel of another": [missed(rotated) < 1e-3 and every],

@@ -20,7 +20,7 @@ LOOKS = {
     "uniform attention": ("#7f7f7f", ":", (0.03, 20)),
 }
 """Colour, style and place of the label of each bias."""
-ROWS = {name: name for name in ("RoPE", "ALiBi", "log", "no positions")}
+ROWS = {name: name for name in ("RoPE", "ALiBi", "log", "no encoding")}
 ROWS |= {"half local, half flat": "half flat, half local"}
 ROWS |= {"flat logits in half of the heads": "+ flat, half of heads"}
 ROWS |= {"flat logits added": "+ flat, all heads"}

@@ -26,7 +26,7 @@ BODIES = {"llama-12": "rotary", "bloom-12": "alibi"}
 LAWS = ("b", "untrained", "aligned")
 """Predictions for untrained networks: rollout of measured λ, law of untrained networks, its numbers added as sizes."""
 LABELS = {
-    "rotary": "RoPE", "alibi": "ALiBi", "none": "no positions", "log": "log", "flat": "half local, half flat"
+    "rotary": "RoPE", "alibi": "ALiBi", "none": "no encoding", "log": "log", "flat": "half local, half flat"
 }  # fmt: skip
 """How a figure names positions that networks were trained with."""
 

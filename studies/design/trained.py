@@ -81,7 +81,9 @@ def trained_numbers(seen: Designed) -> dict[str, Any]:
     """Return what trained networks with designed biases do."""
     means, points = seen.means, tables.map_points(seen.kept).set_index(["body", "name"])
     llama, bloom = means.loc["llama-12"], means.loc["bloom-12"]
-    dear = points.loc[(list(MODELS), ["log", "no positions"]), :]
+    dear = points.loc[(list(MODELS), ["log", "no encoding"]), :]
+    added = points.loc["llama-12"].query("way == 'remedy'")
+    every, half = added.loc["flat logits added"], added.loc["flat logits in half of the heads"]
     near = seen.price.set_index(["body", "kind"]).loc[[(b, k) for b in MODELS for k in ("none", "log")]]
     assert (near["price_low"] > 0).sum() == 3  # "in three of four"
     assert (seen.found["to squares"] < seen.found["to rollout"]).all()  # "in all trained networks"
@@ -99,10 +101,13 @@ def trained_numbers(seen: Designed) -> dict[str, Any]:
         "designed_bloom_rollout": bloom.loc["flat", "rollout"],
         "designed_bloom_price": cost(seen, "bloom-12-flat"),
         "designed_price": cost(seen, "llama-12-flat"),
+        "designed_llama_own": llama.loc["rotary", "flatness"],
+        "designed_added_all": every["x"], "designed_added_all_price": with_interval(every, "y"),
+        "designed_added_half": half["x"], "designed_added_half_price": with_interval(half, "y"),
         "designed_hole_short": level(seen, "llama-12-flat").min(),
         "designed_networks": len(seen.found),
         "designed_kinds": len(means),
-    }
+    }  # fmt: skip
 
 
 def untrained_numbers(seen: Designed) -> dict[str, float]:
@@ -128,8 +133,12 @@ def cost(seen: Designed, model: str, beyond: int = 0) -> str:
     if beyond:
         long = tables.read_designed(seen.kept, "designed-1024")
         table = tables.prices(tables.losses(long, beyond=beyond))
-    x = table.loc[model]
-    return f"{x.price:+.2f} [{x.price_low:+.2f}, {x.price_high:+.2f}]"
+    return with_interval(table.loc[model], "price")
+
+
+def with_interval(row: pd.Series, name: str) -> str:
+    """Return a number of a row of a table with its interval."""
+    return f"{row[name]:+.2f} [{row[f'{name}_low']:+.2f}, {row[f'{name}_high']:+.2f}]"
 
 
 def shown(seen: Designed) -> pd.DataFrame:
@@ -137,10 +146,10 @@ def shown(seen: Designed) -> pd.DataFrame:
     found = seen.means[[*SHOWN]].rename(columns=SHOWN)
     by_kind = seen.price.reset_index().set_index(["body", "kind"])
     prices = {key: cost(seen, by_kind.loc[key, "model"]) for key in found.index}
-    own = {key: "own positions" for key in found.index if by_kind.loc[key, "price"] == 0}
+    own = {key: "own encoding" for key in found.index if by_kind.loc[key, "price"] == 0}
     found["price, nats per token"] = pd.Series(prices | own)
     found = found.loc[[*MODELS]].rename(MODELS, level=0).rename(tables.LABELS, level=1)
-    return found.rename_axis(["network", "positions"])
+    return found.rename_axis(["network", "encoding"])
 
 
 def level(seen: Designed, model: str, rollout: bool = False) -> np.ndarray:
@@ -173,11 +182,12 @@ def untrained_check(seen: Designed) -> Check:
     swapped = exchanged(births, np.ones(len(births), bool))
     share = (births["to_untrained"] < births["to_b"]).mean()
     return Check(
-        "DS-birth", "", "Influence in untrained networks with designed biases follows the law.",
+        "DS-birth", "",
+        "Influence in untrained networks with designed encodings follows the law of untrained networks.",
         squares_win(births) and bool(gap["gates"] < LIMIT),
-        f"{len(births)} networks: W1 of influence to squares at most {births['to_untrained'].max():.3f}, to the "
-        f"rollout up to {births['to_b'].max():.3f}; squares closer in {share:.0%}; designs for gates keep their "
-        f"promise within {gap['gates']:.3f}",
+        f"in {len(births)} networks influence is at most {births['to_untrained'].max():.3f} (W1) from the law and up "
+        f"to {births['to_b'].max():.3f} from the rollout; the law is closer in {share:.0%}; encodings designed for it, "
+        f"gates included, keep their promise within {gap['gates']:.3f}",
         "squares are closer than sizes in 9 of 10 networks or fewer, or a design for squares is missed by .05 or more",
         {"the two predictions exchanged": [squares_win(swapped)],
          "exchanged by a coin in each network": list(map(squares_win, coins)),
@@ -200,11 +210,12 @@ def trained_check(seen: Designed) -> Check:
     swapped = {"to squares": found["to rollout"], "to rollout": found["to squares"]}
     model = "llama-12-flat"
     return Check(
-        "DS-trained", "", "Trained with the flat bias, influence is at least twice as far from uniform as the rollout.",
+        "DS-trained", "",
+        "Trained with the flat encoding, influence is at least twice as far from uniform as the rollout.",
         no_flatter(found),
-        f"half flat heads: rollout {flat['rollout'].mean():.3f} from uniform, influence "
-        f"{flat['flatness'].mean():.3f}; price {cost(seen, model)} nats, at 4n {cost(seen, model, beyond=256)}; "
-        f"{len(flat)} networks",
+        f"in {len(flat)} networks with flat heads, three BLOOMs and three Llamas, the rollout is on average "
+        f"{flat['rollout'].mean():.3f} from uniform and influence {flat['flatness'].mean():.3f}; the price, in the "
+        f"Llamas alone, is {cost(seen, model)} nats per token, at 4n {cost(seen, model, beyond=256)}",
         "influence of a network with flat heads is less than twice as far from uniform as its rollout, or closer to "
         "the rollout than to the law before training",
         {"influence as uniform as the rollout": [no_flatter(found.assign(flatness=found["rollout"]))],

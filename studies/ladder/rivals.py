@@ -28,8 +28,8 @@ from studies.results import load
 
 Profiles = Float[np.ndarray, "B n"]
 OTHERS = {
-    "attention": "*attention by λ*",
-    "attention-rest": "*attention by λ, without the first token*",
+    "attention": "*measured attention (16 documents)*",
+    "attention-rest": "*measured attention (16), without the first token*",
     "attention-half": "*attention, half (Abnar)*",
     "attention-half-rest": "*attention, half, without the first token*",
     "norms": "*norms, half (Kobayashi 2020)*",
@@ -38,11 +38,11 @@ OTHERS = {
     "globenc": "*GlobEnc*",
     "value-zeroing": "*value zeroing*",
     "value-zeroing-half": "*value zeroing, half*",
-    "contributions-own": "*contributions (ALTI)*",
+    "contributions-own": "*contributions (16 documents)*",
     "alti-logit": "*ALTI-Logit*",
     "alti-logit-whole": "*ALTI-Logit with MLPs*",
     "attn-lrp": "*AttnLRP (backward)*",
-    "influence-few": "*influence in as few documents*",
+    "influence-few": "*influence (16 documents)*",
 }
 """What is made of few documents, by its name in the file, and how the page writes it."""
 KINDS = {"wiki-256": "wiki", "builtin-256": "builtin"}

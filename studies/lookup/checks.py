@@ -39,7 +39,7 @@ def hop_check(seen: Evidence) -> Check:
         mixed.append(gives_the_order(evidence.order_by(seen, runs_of)))
     return Check(
         "RT-order", "by one hop, for pairs of one token",
-        "If one look is enough, places are learned in the order of the attention of one hop.",
+        "If one hop is enough, places are learned in the order of the prior.",
         gives_the_order(order),
         f"{len(order)} settings × 3 seeds: mean rank {best['mean']:.2f} "
         f"[{best['low']:.2f}, {best['high']:.2f}], of recency "
@@ -58,7 +58,7 @@ def rollout_check(seen: Evidence) -> Check:
     whole = means.loc["rollout_born"]
     return Check(
         "RT-order", "by the whole rollout in place of one hop",
-        "If one look is enough, places are learned in the order of a whole rollout.",
+        "If one hop is enough, places are learned in the order of a whole rollout.",
         bool(whole["mean"] > 0.7),
         f"mean rank correlation {whole['mean']:.2f} [{whole['low']:.2f}, "
         f"{whole['high']:.2f}], above 0 in {whole['right']:.0%} of {len(seen.order)} settings",
@@ -105,7 +105,7 @@ def price_check(seen: Evidence) -> Check:
     return Check(
         "RT-order",
         "with the same number of steps per nat for every bias that all heads share",
-        "A factor of e in the prior saves the same number of steps for every shared bias.",
+        "A factor of e in the prior saves the same number of steps for every encoding that all heads share.",
         one_price(nats),
         f"{len(spread)} sizes of network: {steps.min():.0f} to "
         f"{steps.max():.0f} steps per nat, for one size of network within a "

@@ -170,7 +170,7 @@ def rules_shown(seen: Evidence) -> pd.DataFrame:
 
 def lengths_shown(seen: Evidence) -> pd.DataFrame:
     """Return the worst eighth by encoding and length, four layers and 32 pairs, and the two ends."""
-    names = {1: "trained length", 4: "four times", 0: "trained on the ends: middle half"}
+    names = {1: "worst eighth, trained length", 4: "worst eighth, 4 ×", 0: "middle half, trained on the ends"}
     same = seen.ends[(seen.ends["layers"] == 4) & (seen.ends["pairs"] == 32)].reset_index()
     worst = same.pivot_table("worst", "encoding", "times")[[1, 4]]
     for run in seen.line(4, 32, places="ends"):

@@ -68,7 +68,7 @@ def second_layer_check() -> Check:
     holds = flat_and_rising(R, third) and forms.second_layer_holds(forms.closed_form_table(WIDTHS, N))
     small, wider = WIDTHS[:2]
     return Check(
-        "LN-T1", "second layer", "Behind a norm layer 2 prefers late keys; without one its logits are flat.",
+        "LN-T1", "second layer", "Behind a norm layer 2 prefers later keys; without one its logits are flat.",
         bool(holds and min(map(last_over_first, WIDTHS)) > 0),
         "every step of the proof is exact in rational numbers; networks and closed form agree to 1e-12 for widths "
         f"{SAID_WIDTHS}. With orthogonal tokens h(n-1)/h(1) - 1 is {last_over_first(small):.3f} at width {small} and "
@@ -134,7 +134,8 @@ def residual_check() -> Check:
         ratios += [(alpha, theory.weight_ratio(alpha, d**0.5)) for alpha in ALPHAS]
     heavy = [weakens(with_cross_term(1), [(0.5, g)]) for g in (1.05, 1.2, 2, 4, 8)]
     return Check(
-        "LN-res", "exact cosines", "A residual connection weakens recency and does not remove it: factor h.",
+        "LN-res", "exact cosines",
+        "A residual connection weakens the preference for later keys and does not remove it: factor h.",
         weakens(theory.inverse_norms, ratios),
         "h lies between 1 and its value without a residual connection, and rises with λ = √d/(ρ+√d) from the one to "
         "the other",
@@ -180,7 +181,7 @@ def early_checks() -> list[Check]:
 
     return [
         Check(
-            "LN-deep", "short tokens", "Without a norm layer 3 prefers early keys: short tokens.",
+            "LN-deep", "short tokens", "Without a norm layer 3 prefers earlier keys: short tokens.",
             all(map(falls, short)) and all(of_betas) and bool(edge < np.log(2)),
             f"logits of layer 3 fall with j at tokens of length 1, widths {SAID_WIDTHS} and α {SAID_ALPHAS}, and at "
             f"{len(betas)} values of β from 1.4 to 8 for 10 and 40 orthogonal tokens",

@@ -29,7 +29,8 @@ def cosine_check(seen: Simulated) -> Check:
         risen = low["probability"].to_numpy()[rows] - start
         less.append(recency.rises(recency.altered(low, rows, -1.1 * risen)))
     return Check(
-        "LN-alpha", "α to 0.8", "Recency grows with the cosine of the tokens, up to 0.8.", recency.rises(low),
+        "LN-alpha", "α to 0.8", "The preference for later keys grows with the cosine of the tokens, up to 0.8.",
+        recency.rises(low),
         "the recency probability never falls with α from 0 to 0.8 and ends higher, at all widths and layers, with a "
         f"residual connection and without (width 64, layer 2: {curve['first']:.4f} to {curve['last']:.4f})",
         "a curve falls by 4 standard errors from one α to the next, or ends less than 10 above its beginning",
@@ -93,14 +94,15 @@ def residual_check(seen: Simulated) -> Check:
     of = low.set_index(["residual", *by])["probability"]
     without, mixed = (of[kind, 64, 0.5, 4] for kind in ("none", "pre"))
     return Check(
-        "LN-res", "random tokens", "A residual connection weakens recency and does not remove it: probability.",
+        "LN-res", "random tokens",
+        "A residual connection weakens the preference for later keys and does not remove it: probability.",
         recency.residual_weakens(low),
         "the recency probability is nowhere higher with the residual connection, and is above 1/2 at widths 16 and "
         f"64 with α ≥ 0.4 (width 64, α = 0.5, layer 4: {without:.4f} to {mixed:.4f})",
         "it is higher with the residual by 4 errors anywhere or, at d=16, 64 and α ≥ 0.4, not lower by 4, or not "
         "above 1/2 by 5",
         {
-            "no recency left in one setting with a residual": removed,
+            "no preference left in one setting with a residual": removed,
             "a residual without effect in one setting": idle,
         },
         "a residual raises the recency or removes it somewhere", {},
@@ -124,7 +126,8 @@ def rise_check(seen: Simulated) -> Check:
         alone.append(rise_weaker(pairs))
     smaller = [bool(x["slope"]["pre", 2] < x["slope"]["none", 2]) for x in seen.depths.values()]
     return Check(
-        "LN-res", "rise of the logits", "A residual connection weakens recency: rise, in layers 2 to 12.",
+        "LN-res", "rise of the logits",
+        "A residual connection weakens the preference for later keys: rise, in layers 2 to 12.",
         rise_weaker(seen.depths.values()),
         "at widths 16 and 64 and α of 0.5 and 0.8 the rise of the logits in layer 2 is smaller with the residual "
         f"connection; in {len(first)} of {len(FOUR)} settings it is larger from layer {min(first)} to {max(first)} on, "
@@ -163,7 +166,7 @@ def review_checks(seen: Simulated) -> list[Check]:
     wide = recency.disappears(low.query("alpha == 0 and d >= 64"))
     return [
         Check(
-            "LN-rebuttal", "without residuals", "The review: recency disappears without residuals.",
+            "LN-rebuttal", "without residuals", "The review: \"recency\" disappears without residuals.",
             recency.disappears(stripped),
             f"without a residual connection the recency probability exceeds 1/2, and is higher than with one in "
             f"{stronger} of {len(clear)} settings; without a norm this check {said[no_norm]}. But at width 16 and α = "
@@ -171,12 +174,12 @@ def review_checks(seen: Simulated) -> list[Check]:
             f"residual connection from {mixed[2]:.3f} to {mixed[12]:.3f}",
             "a late key is preferred, by 4 errors, in a setting that prefers it with a residual",
             little_left(stripped),
-            "the order of the logits stays recent, and the factor h(j) rises most, without a residual connection; "
-            "attention weights lose their recency in deep layers and become even, not early",
+            "the order of the logits still favours later keys, and the factor h(j) rises most, without a residual "
+            "connection; attention weights become even in deep layers and do not turn to earlier keys",
             {"in_part": bool(lone[12] < 0.01 * lone[2] and mixed[12] > 0.2)},
         ),
         Check(
-            "LN-rebuttal", "embeddings without position", "The review: recency disappears without positions.",
+            "LN-rebuttal", "embeddings without position", "The review: \"recency\" disappears without positions.",
             recency.disappears(shuffled),
             "with shuffled tokens of width 16 and α = 0.8 the recency probability is "
             f"{seen.shuffled['probability']['none', 2]:.3f} in layer 2, more in deeper layers; for wide tokens at "
@@ -208,7 +211,7 @@ def early_checks(seen: Simulated) -> list[Check]:
     turn = "layer 3 is not below 1/2 by 10 errors in a setting, or layer 4 above layer 3"
     return [
         Check(
-            "LN-deep", "random tokens", "Layers 3 and 4 prefer early keys: random tokens.", recency.turns_early(bare),
+            "LN-deep", "random tokens", "Layers 3 and 4 prefer earlier keys: random tokens.", recency.turns_early(bare),
             f"at width 16 and α = 0 the recency probability is {p[16, 0.0, 3]:.4f} in layer 3 and {p[16, 0.0, 4]:.4f} "
             "in layer 4; it is below 1/2 at all widths and α",
             turn,
@@ -219,7 +222,7 @@ def early_checks(seen: Simulated) -> list[Check]:
             "a deeper layer without a norm does not turn to early tokens", {},
         ),
         Check(
-            "LN-deep", "long tokens", "Layers 3 and 4 prefer early keys: long tokens.", recency.turns_early(long),
+            "LN-deep", "long tokens", "Layers 3 and 4 prefer earlier keys: long tokens.", recency.turns_early(long),
             f"with tokens of length √d the recency probability of layer 4 is {large:.3f} at width 16 and {wider:.4f} "
             "at width 64",
             turn, {"no preference, our errors": chance},

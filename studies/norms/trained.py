@@ -177,9 +177,10 @@ def change_check(seen: Trained, what: str, how: str, condition: str, against: st
     of, part = counts(changes, limit), f"{READINGS[what]}, {how}"
     change = seen.change(what, condition, against)["change"]
     return Check(
-        "LN-trained", part, f"In trained models the norm accounts for a tenth or more of the recency: {part}.",
+        "LN-trained", part, f"In trained models the norm makes a tenth or more of the preference for later keys: "
+        f"{part}.",
         of["less"] == 0,
-        f"changes {change.min():+.4f} to {change.max():+.4f}; less than a tenth of the recency in {of['less']} of "
+        f"changes {change.min():+.4f} to {change.max():+.4f}; less than a tenth of the preference in {of['less']} of "
         f"{len(change)} models, more in {of['more']}; were it a fifth, {passes(changes, limit)} of 20 draws would pass",
         "in one model less than a tenth is lost, at 5% by Holm; undecided if one is open", broken(changes, limit),
         "undoing takes away less than a tenth",

@@ -281,7 +281,7 @@ def order_checks(seen: Content) -> list[Check]:
         ),
         Check(
             "RA-A4.1", "rare", "Violations are rare.", often.empty,
-            f"less than 1% of the triples in every layer of {len(rest)} of {len(order)} models",
+            f"no layer has more than 1% violated triples in {len(rest)} of {len(order)} models",
             "1% of the triples or more are violated in a layer of any model",
             {
                 "the other models, keys shuffled in one layer": [rare(shuffled_keys(K)) for K in before],

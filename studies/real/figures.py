@@ -1,4 +1,4 @@
-"""Figures of the page ``tokens``: sensitivity and use by place, and SmolLM2's influence beside predictions of it."""
+"""Figures of SmolLM2: sensitivity and use by place (page ``tokens``), influence beside its predictions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from studies.real.evidence import Seen
 from studies.real.tables import part_of, profile_of
 from studies.real.use import FORMS
 
-WAYS = {"gradient": ("#000000", "gradient"), "replaced": ("#CC79A7", "replacement")}
+WAYS = {"gradient": ("#000000", "sensitivity"), "replaced": ("#CC79A7", "use")}
 PANELS = {"chat_about": "chat template, with a question", "256": "plain text"}
 CURVES = {"contributions": "#0072B2", "measured-attention": "#009E73", "layer-shares": "#D55E00"}
 GREY = "#7f7f7f"

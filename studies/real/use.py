@@ -66,7 +66,7 @@ def forms_shown(kept: Kept) -> pd.DataFrame:
             *gap_of(kept[name], "rest")
         )
         rows[title] = row
-    return pd.DataFrame.from_dict(rows, "index").rename_axis("gradient / replacement")
+    return pd.DataFrame.from_dict(rows, "index").rename_axis("sensitivity / use")
 
 
 def form_numbers(kept: Kept) -> dict[str, float]:

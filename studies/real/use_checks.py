@@ -53,7 +53,7 @@ def sensitivity_check(kept: Kept, has_u: bool) -> Check:
     return Check(
         "Y-sensitivity", "", "The prediction is sensitive to the first token, and the profile is a U.",
         all(map(c.is_sensitive, _both(kept).values())) and has_u,
-        f"by gradient the first token has {_first(kept, 'gradient')}, and the mean of 256 tokens is a U",
+        f"by sensitivity the first token has {_first(kept, 'gradient')}, and the mean of 256 tokens is a U",
         "the 95% interval of the first token's share reaches an equal share at 64 or 256 tokens, or there "
         "is no U by the criterion of the page tokens",
         {what: _rejected(kept, c.is_sensitive, what)},
@@ -67,7 +67,7 @@ def first_token_check(kept: Kept) -> Check:
     broken = (SWAPPED, "use of the first token eight times as large")
     return Check(
         "Y-use", "first token", "In plain text the first token is used no more than an average one.",
-        len(where) == 2, f"by replacement the first token has {_first(kept, 'replaced')}",
+        len(where) == 2, f"by use the first token has {_first(kept, 'replaced')}",
         "at 64 or 256 tokens the first token has more than an equal share by replacement, or not less than "
         "by gradient (95% intervals, paired over prompts)",
         {what: _rejected(kept, c.is_unused, what) for what in broken},
@@ -91,9 +91,9 @@ def beginning_check(kept: Kept) -> Check:
     rest = ", ".join(f"{x:.2f}" for x in gaps["rest"])
     end = ", ".join(f"{x:.2f}" for x in gaps["end"])
     return Check(
-        "Y-use", "beginning", "In plain text the gradient is above use at the start, below it at the end.",
+        "Y-use", "beginning", "In plain text sensitivity is above use at the start, below it at the end.",
         all(map(c.overstates_start, every.values())),
-        f"gradient over use, first eighth without its first token: {rest}; last eighth: {end}",
+        f"sensitivity over use is, in the first eighth without its first token, {rest}; in the last eighth {end}",
         f"at 64, 256 or 1,024 tokens {REACHES_ONE}", broken,
         "the gradient of the beginning is no more than its use", {"post_hoc": True},
     )  # fmt: skip
@@ -108,7 +108,7 @@ def likeliest_check(kept: Kept) -> Check:
     return Check(
         "Y-use", "likeliest token", "The same if only the likeliest next token is watched.",
         c.overstates_start(alone),
-        "gradient over the change of the likeliest token's probability, at 64 tokens: "
+        "sensitivity over the change of the likeliest token's probability is, in these two parts of 64 tokens, "
         + " and ".join(f"{x:.2f}" for x in first_two),
         f"at 64 tokens {REACHES_ONE}", {SWAPPED: [c.overstates_start(broken)]},
         "the gap is one of whose probability is watched", {},
@@ -123,7 +123,7 @@ def small_check(kept: Kept, size: int) -> Check:
     said = "So in all ten small models." if size == 64 else "So in them at 256 tokens, too."
     return Check(
         "Y-use", "small models" if size == 64 else "small models at 256", said, holds == len(ten),
-        f"in {holds} of {len(ten)} small models, at {size} tokens", f"in one of the ten {REACHES_ONE}",
+        f"so it is in {holds} of {len(ten)} small models, at {size} tokens", f"in one of the ten {REACHES_ONE}",
         {SWAPPED: [*map(c.overstates_start, broken)]}, f"true of {holds} of the {len(ten)}",
         {"post_hoc": True, "in_part": 0 < holds < len(ten)},
     )  # fmt: skip
@@ -141,7 +141,7 @@ def ways_check(kept: Kept) -> Check:
     return Check(
         "Y-use", "other ways", "Deletion and hidden keys rank places as replacement does.",
         c.ways_agree(entry),
-        f"rank correlation with replacement: {shown}; gradient {ranks['gradient']:+.2f}",
+        f"the rank correlation with replacement is: {shown}; gradient {ranks['gradient']:+.2f}",
         "by deletion or by hidden keys the order of places is not nearer to that by replacement than the "
         "gradient's is (95% intervals, paired over prompts)",
         broken,

@@ -58,9 +58,9 @@ def lemma_checks(depths: Depths) -> list[Check]:
     return [
         Check(
             "RA-L5.4", "statement", "Lemma 5.4: states and weights stay bounded.", lemma_holds(every),
-            f"in all {DEPTH} layers of a random network (n = {N}) and of {len(every) - 2} small "
-            f"ones states are below C = {largest:.2f} and weights above ε; in the large one ε is "
-            f"{loose[0]:.1f} decades too low ({loose[1]:.1f} with ALiBi)",
+            f"in all {DEPTH} layers of a random network of {N} tokens and of {len(every) - 2} small "
+            f"ones states are shorter than C = {largest:.2f} and weights above ε; in the large network the smallest "
+            f"weight is 10^{loose[0]:.1f} times ε (10^{loose[1]:.1f} with ALiBi)",
             "a state or a weight of any layer leaves its bound by more than 1e-9",
             broken(lemma_holds, hard, of_state),
             "a state or a weight leaves its bound", PROVED,
@@ -68,8 +68,8 @@ def lemma_checks(depths: Depths) -> list[Check]:
         Check(
             "RA-L5.4", "our constants", "Ours: bounds that are attained.",
             lemma_holds(every, floor=sharp_attention_floor) and bool(max(at_bound) < 1e-9),
-            f"the bound 1/(1 + (n-1)e^(2L+b)) holds and is attained by {len(at_bound)} "
-            "networks; their first token attains C",
+            f"no weight is below 1/(1 + (n-1)e^(2L+b)); {len(at_bound)} networks built for it attain this bound, "
+            "and their first token attains C",
             "a weight is below the sharp bound, or the opposed networks miss it",
             broken(lemma_holds, hard, of_sharp),
             "the sharp bound fails or is not attained", PROVED,
@@ -122,10 +122,10 @@ def rope_check(depths: Depths) -> Check:
     scaled = all(rope_holds(*x, stretch=(YARN, YARN), allowed=YARN**2) for x in roped)
     return Check(
         "RA-S5-rope", "", "RoPE changes nothing in this.", all(rope_holds(*x) for x in roped) and scaled,
-        f"{2 * TRIALS} rotated networks of 40 layers and {2 * TRIALS} pairs of vectors at "
-        "64 offsets keep the bounds of the unrotated ones; some attain them; at most "
-        f"{np.max(left):.0e} stays off token 1; scaled by {YARN:.2f} they need "
-        f"{YARN**2:.2f} L",
+        f"{2 * TRIALS} networks of 40 layers with rotated queries and keys, and {2 * TRIALS} pairs of vectors at "
+        "64 offsets, keep the bounds of the unrotated ones, and some attain them; at most a share of "
+        f"{np.max(left):.0e} of the influence stays off token 1; queries and keys multiplied by {YARN:.2f} need "
+        f"{YARN**2:.2f} L in place of L",
         "a rotated logit exceeds ‖q‖‖k‖, a weight falls below its floor or a "
         "mass exceeds its bound, by more than 1e-9",
         broken(lambda x, **how: rope_holds(*x, **how), roped, wrong),

@@ -78,9 +78,9 @@ def survival_check(depths: Depths) -> Check:
     return Check(
         "RA-T5.5i", "statement", "Theorem 5.5 (i): with finite total mixing every token survives.",
         survives(rollouts) and all(map(meets_limit, ENDS)),
-        f"P_ii ≥ ∏(1-λ_t) in {len(rollouts)} rollouts, with and without a mask; for "
-        f"λ_t = c/t² the product ends at sin(π√c)/(π√c); with c = {C} and {DEEP} layers of "
-        f"uniform attention P_nn = {np.exp(uniform):.4f} ≥ "
+        f"each token keeps at least ∏(1-λ_t) in {len(rollouts)} rollouts, with and without a mask; for "
+        f"λ_t = c/t² this product tends to sin(π√c)/(π√c); after {DEEP} layers of uniform attention with c = {C} "
+        f"the last token keeps {np.exp(uniform):.4f}, where the product is "
         f"{np.exp(log_survival_bound(SUMMABLE)[-1]):.4f}",
         "a token keeps less than ∏(1-λ_t), or misses Euler's product by 2c/T",
         power, "a token keeps less than the bound", PROVED,
@@ -103,8 +103,8 @@ def survival_proof_check() -> Check:
     return Check(
         "RA-T5.5i", "printed proof", "The printed proof of Theorem 5.5 (i) names all that it uses.",
         positive([*of_finite_sum, edge[:300]]),
-        f"∏(1-λ_t) > 0 for {TRIALS} schedules c/t² with all λ_t < 1; if λ_1 = 1, it is "
-        f"0, while P_nn is {np.exp(kept):.4f} under uniform attention and 0 "
+        f"the product ∏(1-λ_t) is positive for {TRIALS} schedules c/t² with all λ_t < 1; if λ_1 = 1, it is "
+        f"0, while the last token keeps {np.exp(kept):.4f} under uniform attention and 0 "
         "under hard attention",
         "∏(1-λ_t) is 0 for a schedule of finite sum, or more than a token keeps",
         {"all λ_t < 1, but 2% smaller in the bound": less},
@@ -170,10 +170,11 @@ def collapse_check(depths: Depths) -> Check:
         "RA-T5.5ii", "", "Theorem 5.5 (ii): with infinite total mixing influence collapses.",
         collapses(sum(draws, [])) and networks_collapse(depths) and deep_collapse_holds(mass),
         f"in {len(draws) * len(draws[0])} small rollouts, three kernels to {DEEP} layers "
-        "and two networks the mass off token 1 is below ∏(1-ελ_t) and Pr(N ≤ i-2); for "
-        f"c/t and uniform attention {np.exp(mass['c/t']['uniform'][-1]):.1e} ≤ {bound:.2f}; true rate "
-        f"δ={DELTA['uniform']:.2f} against ε={EPSILON['uniform']:.3f} (uniform), "
-        f"δ={DELTA['ALiBi']:.2f} against ε={EPSILON['ALiBi']:.0e} (ALiBi)",
+        "and two networks the mass off token 1 is below both bounds, ∏(1-ελ_t) and Pr(N ≤ i-2); with the mixing "
+        f"c/t and uniform attention it is {np.exp(mass['c/t']['uniform'][-1]):.3f}, where the first bound is "
+        f"{bound:.2f}, because attention to all earlier tokens, which sets the rate, is "
+        f"δ = {DELTA['uniform']:.2f} and attention to the first token ε = {EPSILON['uniform']:.3f} "
+        f"(with ALiBi δ = {DELTA['ALiBi']:.2f} and ε = {EPSILON['ALiBi']:.0e})",
         "the mass off the first token exceeds a bound by more than 1e-12, or its logarithm by 1e-9",
         power, "the mass off the first token exceeds its bound", PROVED,
     )  # fmt: skip

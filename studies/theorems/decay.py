@@ -208,13 +208,13 @@ def law_check(drawn: Decayed) -> Check:
     sandwich = (excess >= -1e-9).all() and (excess <= 1e-9 - T * np.log1p(-np.exp(-SLOPE * j))).all()
     sizes = [size for size in (0.02, 0.05, 0.1, 0.2, 0.5, 1.0) if law_holds(drawn, m=SLOPE * (1 + size), last=True)]
     return Check(
-        "WU-T4.5", "statement", "Theorem 4.5: the law of T layers, in wide bounds.",
+        "WU-T4.5", "statement", "Theorem 4.5: after T layers the negative binomial form, within wide bounds.",
         law_holds(drawn) and bool(sandwich),
         f"for all pairs of {N} tokens, up to {T} layers, without content, with random content and in a network, the "
-        f"rollout over the law lies between C_min^T and C_max^T. At {T} layers the upper bound exceeds 1 for "
+        f"rollout over this form lies between C_min^T and C_max^T. At {T} layers the upper bound exceeds 1 for "
         f"{(upper >= 0).mean():.0%} of the pairs, and a slope {max(sizes, default=0.0):.0%} too large would pass: only "
         "shallow networks test it",
-        "P over the law leaves [C_min^T, C_max^T] for a pair, a depth, a content",
+        "P over the form leaves [C_min^T, C_max^T] for a pair, a depth, a content",
         {
             "C_min 2% to 40% larger": tried(lambda f: law_holds(drawn, lower=f)),
             "C_max 2% to 29% smaller": tried(lambda f: law_holds(drawn, upper=1 / f)),
@@ -242,11 +242,12 @@ def law_peak_check() -> Check:
     for t in GRID_T:
         errors += [e.stirling_error(t, m) for m in GRID_M]
     return Check(
-        "WU-T4.5", "peak of the law", "The law has its peak at x*, rounded down.", peak_holds(e.decay_peak),
-        f"the law has its peak at t/(e^m - 1), rounded down, for all {len(errors)} depths and slopes tried. Stirling's "
-        f"formula overstates the logarithm of the binomial by up to {max(errors):.1f}, but nearly alike at "
+        "WU-T4.5", "peak of the law", "The negative binomial form has its peak at x*, rounded down.",
+        peak_holds(e.decay_peak),
+        f"the form has its peak at t/(e^m - 1), rounded down, for all {len(errors)} depths and slopes tried. "
+        f"Stirling's formula overstates the logarithm of the binomial by up to {max(errors):.1f}, but nearly alike at "
         "neighbouring distances",
-        "the largest value of the law is at another integer for any (t, m)",
+        "the largest value of the form is at another integer for any (t, m)",
         {
             "x* 2% to 40% larger": tried(lambda f: peak_holds(lambda t, m: f * e.decay_peak(t, m))),
             "T for t": [peak_holds(lambda t, m: e.decay_peak(t + 1, m))],
@@ -298,16 +299,17 @@ def draw_peaks(rng: np.random.Generator) -> Peaks:
 def rollout_peak_check(found: Peaks) -> Check:
     """Return the check that rollouts have their peak at x*, whatever the content."""
     star, moved = int(e.decay_peak(7, SLOPE)), found.moved
+    said = f"in all {len(SLOPES)} slopes tried" if found.inside() else f"but not in all {len(SLOPES)} slopes tried"
     return Check(
         "WU-T4.5", "peak of the rollout", "The highest attention is at x*, whatever the content.",
         found.inside() and set(moved.values()) == {star},
-        f"rollouts without content have their peak at x*, rounded down, for {len(SLOPES)} slopes: {found.inside()}. "
+        f"rollouts without content have their peak at x*, rounded down, {said}. "
         f"Content of range {RANGE} moves the peak from {moved['no content']} tokens to {moved['random']} (random "
         f"content), {moved['to oneself']} (each token prefers itself) or {moved['away from oneself']} (each avoids "
         "itself)",
         "a rollout, without content or with, has its peak elsewhere than at x*",
         {"x* 2% to 40% larger, without content": tried(found.inside)},
-        "the law holds up to a factor C^T, which does not fix where P is largest", {"in_part": found.inside()},
+        "the form holds up to a factor C^T, which does not fix where P is largest", {"in_part": found.inside()},
     )  # fmt: skip
 
 

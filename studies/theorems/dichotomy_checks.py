@@ -100,9 +100,9 @@ def dichotomy_check(depths: Depths) -> Check:
     return Check(
         "X-dichotomy", "", "Ours: each token's own sum decides, without the assumptions.",
         between(sum(kernels, [])) and all(map(sorted_right, sums)),
-        f"{3 * TRIALS} rollouts are between P_ii and the stage bound at every depth; of "
-        f"{12 * TRIALS} rollouts without a floor of attention {collapsed} collapse, those "
-        "whose sums are all infinite and those emptied onto token 1; a vanishing factor "
+        f"the mass off token 1 of {3 * TRIALS} rollouts is between both sides of the theorem at every depth; of "
+        f"{12 * TRIALS} rollouts without a floor of attention {collapsed} collapse, namely those "
+        "whose sums are all infinite and those with a token emptied onto token 1 at once; a vanishing factor "
         "alone is not enough",
         "a mass is outside its bounds by more than 1e-12, or a rollout is below "
         "0.05 after 5000 layers without the criterion, or not with it",

@@ -92,7 +92,7 @@ def gaussian_checks(turned: Turned) -> list[Check]:
         Check(
             "WU-L4.6-T4.7", "statement of 4.6", "Lemma 4.6: Gaussian bounds at d = 2.", gaussian_holds(*two),
             f"at d = 2 with {N} tokens, {T} layers of a network (c = {one.c:.2f}, c' = {one.c_prime:.2f}) and "
-            f"{len(slim)} random layers lie within their Gaussian bounds, which are loose (X-rope has sharp ones)",
+            f"{len(slim)} random layers lie within their Gaussian bounds, which are loose",
             "a weight leaves [C_min e^(-cSx²), C_max e^(-c'Sx²)]", loosened(*two), "", {"kind": "proved"},
         ),
         Check(
@@ -184,7 +184,7 @@ def many_layers_check(turned: Turned) -> Check:
 
 
 def theta_holds(c: float, kernels: Kernels) -> bool:
-    """Say whether P over the law with this c is bounded above and away from 0."""
+    """Say whether P over the published formula with this c is bounded above and away from 0."""
     seen = intervals.distances(N) >= 0
     x = intervals.distances(N)[seen]
     for t, P in enumerate(rollout_history(kernels, np.ones(len(kernels)))[1:]):
@@ -214,14 +214,14 @@ def theorem_checks(turned: Turned, walks: Walks, row: str, number: str, name: st
     """Return the checks of a theorem on many layers, which any constant meets at a fixed depth, and of its proof."""
     A, c = turned.kernels[name], turned.constants[name].c_prime * turned.constants[name].S
     deepest = int(walks.layers[-1])
-    real, by_law = int(walks.peak_at[deepest - 1]), formula_peak(deepest - 1, SINGLE)
+    real, printed = int(walks.peak_at[deepest - 1]), formula_peak(deepest - 1, SINGLE)
     return [
         Check(
-            row, f"statement of {number}", f"Theorem {number}: law with one c.", theta_holds(c, A),
-            f"at {name} and {T} layers the rollout over the law lies between two positive bounds; with c = 0 and with "
-            f"ten times c it does so too. At 32 layers the c that fits is {fitted_exponent(32):.2f} of its value at "
-            "one layer",
-            "P over the law is 0 or infinite for a pair and a depth",
+            row, f"statement of {number}", f"Theorem {number}: the published formula with one c.", theta_holds(c, A),
+            f"at {name} and {T} layers the rollout over the formula lies between two positive bounds; with c = 0 and "
+            f"with ten times c it does so too. At 32 layers the c that fits is {fitted_exponent(32):.2f} of its "
+            "value at one layer",
+            "P over the formula is 0 or infinite for a pair and a depth",
             {
                 "c = 0": [theta_holds(0.0, A)], "ten times c": [theta_holds(10 * c, A)],
                 "C_max^T and x²/2": [printed_exponent_holds(turned, name)],
@@ -231,7 +231,7 @@ def theorem_checks(turned: Turned, walks: Walks, row: str, number: str, name: st
         Check(
             row, f"printed proof of {number}", f"The printed proof of {number} is right.", step_holds(),
             "the squares of equal steps add up to x²/T, below the x²/2 of equation 16 from three layers on. After "
-            f"{deepest} layers the rollout peaks at {real} tokens, the law with fixed c at {by_law:.0f}",
+            f"{deepest} layers the rollout peaks at {real} tokens, the formula with fixed c at {printed:.0f}",
             "the squared steps of a walk over x add up to less than x²/2", {"x² for x²/2": [step_holds(half=1.0)]},
             "squares of steps do not add up to half the square of the distance", {},
         ),
@@ -293,12 +293,13 @@ def derivative_checks() -> list[Check]:
 
     by_t, by_theta = slope_error(e.printed_slopes)
     mistakes = (1.001, *OFF)
+    squared = "right" if slopes_hold(meant) else "wrong, too"
     return [
         Check(
             "WU-H", "statement", "Appendix H: the peak moves back with depth, forward with the angle.",
             slopes_hold(e.gaussian_peak_slopes) and moves(0) and moves(-1) and tokens_off() < 1.01,
-            f"x* grows with t and falls with θ for all {len(GRID)} pairs (t, θ) tried, under the printed law and under "
-            "the diluted one; the derivatives derived here agree with differences",
+            f"x* grows with t and falls with θ for all {len(GRID)} pairs (t, θ) tried, under the printed formula and "
+            "under the corrected one; the derivatives derived here agree with differences",
             "x* falls with t or grows with θ, or a derivative here is off by 1e-5",
             {
                 "derivatives 0.1% to 40% off": tried(lambda f: slopes_hold(e.gaussian_peak_slopes, f), mistakes),
@@ -309,7 +310,7 @@ def derivative_checks() -> list[Check]:
         Check(
             "WU-H", "printed proof", "The derivatives of appendix H are right.", slopes_hold(e.printed_slopes),
             f"the printed derivatives are off by up to {by_t:.0%} (by t) and {by_theta:.0%} (by θ); with θ² in place "
-            f"of θ they are right: {slopes_hold(meant)}. Their signs are right as printed",
+            f"of θ they are {squared}. Their signs are right as printed",
             "a printed derivative is off by 1e-5",
             {"θ² for θ, and 0.1% to 40% off": tried(lambda f: slopes_hold(meant, f), mistakes)},
             "the derivative of x²θ² has θ², not θ", {"in_part": slopes_hold(meant)},

@@ -113,14 +113,13 @@ def u_check(found: Profiles, shown: dict[int, tuple[np.ndarray, np.ndarray]]) ->
     return Check(
         "RA-U", "one setting", "Mask, residual and position together can make a U; without any one there is none.",
         only_together(found),
-        "the paper has no criterion of 'broad' and 'often': one setting, picked for its U, "
-        f"decides (with λ = 0.5 in each layer D = {mixed.depth:.2f}). "
-        f"D = 1 - min p_j / min(p_1, p_(n-1)), last position left out: {at.depth:.2f}, "
-        f"trough at {at.location:.2f} ({at.low:.2f} to {at.high:.2f}) of n={N} "
-        f"with Σλ = {T * MIXING:.1f}; no U without residual, with λ/100, without "
-        f"position logits or without mask; U on {share[N]:.0%} of the (Σλ, slope) map at "
-        f"n={N}, {share[long]:.0%} at {long}; deep and central on {middle[N]:.0%} and "
-        f"{middle[long]:.0%}",
+        "the paper has no criterion of 'broad' and 'often', so one setting, picked for its U, "
+        f"decides (with λ = 0.5 in each layer D = {mixed.depth:.2f}). With Σλ = {T * MIXING:.1f} and {N} tokens "
+        f"D = 1 - min p_j / min(p_1, p_(n-1)), last position left out, is {at.depth:.2f}, and the "
+        f"trough is at {at.location:.2f} ({at.low:.2f} to {at.high:.2f}) of the sequence; there is no U without "
+        "residual, with λ/100, without position logits or without mask. There is a U on "
+        f"{share[N]:.0%} of the (Σλ, slope) map at {N} tokens, {share[long]:.0%} at {long}, and one with D above 0.5 "
+        f"and its trough in the middle on {middle[N]:.0%} and {middle[long]:.0%}",
         "there is no U with mask, residual and position logits (ends over 5% "
         "above the trough), or there is one without one of them or with a hundredth of "
         "the mixing",

@@ -139,7 +139,8 @@ def step_rows(seen: Evidence) -> list[tuple[Any, ...]]:
     bounds = f"{low:.3f}", f"{high:.3f}"
     return [
         ("Lemma 4.4", "attention, times $e^{mx}$", bounds[0], f"{one.min():.3f} to {one.max():.3f}", bounds[1]),
-        ("Theorem 4.5", "4th root of 4 layers over the law", bounds[0], f"{four.min():.3f} to {four.max():.3f}",
+        ("Theorem 4.5", "4th root of 4 layers over the negative binomial form", bounds[0],
+         f"{four.min():.3f} to {four.max():.3f}",
          bounds[1]),
         ("Theorem 4.7", f"exponent over $ax^2$, {T} layers, $x={far}$", f"{least:.3f} (ours); printed 0.5",
          f"{exponent:.3f}", f"{most:.3f} (ours)"),

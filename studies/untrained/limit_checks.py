@@ -132,18 +132,21 @@ def law_checks() -> list[Check]:
     return [
         Check(
             "BI-law", "limits, between a rollout and its square",
-            "Ours: the law collapses exactly if a rollout with other mixing does.", all(between(s) for s in SEEDS),
-            f"{20 * RUNS} random networks with heads and windows, 2 to 8 tokens: the share of "
-            "squares lies between the square of a rollout's and the rollout's",
+            "Ours: the profile of untrained networks collapses exactly if a rollout with other mixing does.",
+            all(between(s) for s in SEEDS),
+            f"in {20 * RUNS} random networks with heads and windows, of 2 to 8 tokens, the share of "
+            "squares lies between the square of a rollout's share and this share itself",
             "one share of squares is below P² or above P",
             broken(between, SEEDS, NOT),
             "a share is outside its bounds", PROVED,
         ),
         Check(
-            "BI-law", "limits", "Ours: the law's density, last token's share and bound on the first token.",
+            "BI-law", "limits",
+            "Ours: in long prompts untrained networks have the stated density, share of the last "
+            "token and bound on the first.",
             all(limits_met(s) for s in FEW),
-            f"{len(FEW)} random schedules: n p_j within 3% of the density at 1024 tokens, "
-            "first over last below its bound and below equal layers, collapse with the sum",
+            f"{len(FEW)} random schedules are within 3% of the density at 1024 tokens, have a ratio of first to last "
+            "token below its bound and below that of equal layers, and collapse exactly if their sum is infinite",
             "density or last token's share are missed, a first token exceeds its "
             "bound or equal layers, or the share off the first token at 3000 layers, 6 tokens, "
             "is not below 0.1 exactly for divergent sums (exponents 10% off critical or more)",
@@ -212,7 +215,7 @@ def rate_checks() -> list[Check]:
     def met(aligned: float = 1 / 4, independent: float = 8 / 27) -> bool:
         return all(abs(found / x - 1) < 0.04 for found, x in zip(rates, (aligned, independent), strict=True))
 
-    wins = "Ours: from which total the first token wins, by the law: its {} term."
+    wins = "Ours: the total from which on the first token wins before training, its {} term."
     how = {"kind": "proved", "post_hoc": True}
     missed = {}
     for what, cases in OFF.items():
@@ -220,15 +223,15 @@ def rate_checks() -> list[Check]:
     return [
         Check(
             "BI-law", "limits, rates", wins.format("first"), met(),
-            "the total at which the first token wins grows, extrapolated from "
-            f"{int(SIZES[-3])} to {int(SIZES[-1])} tokens, by {rates[1]:.3f} log n, and with "
-            f"head gains added by {rates[0]:.3f} log n",
+            "extrapolated from prompts of "
+            f"{int(SIZES[-3])} to {int(SIZES[-1])} tokens, the total at which the first token wins grows by "
+            f"{rates[1]:.3f} log n, and with head gains added by {rates[0]:.3f} log n",
             "one of the two rates is 4% off 8/27 or 1/4",
             {what: [met(*other)] for what, other in OTHER.items()}, "a rate is off", how,
         ),
         Check(
             "BI-law", "limits, second term", wins.format("second"), all(second_met(*case) for case in RIGHT),
-            f"beside 8/27 log n and 1/4 log n the total grows by {second(2, 8 / 27):.3f} and "
+            f"beside 8/27 log n and, with head gains added, 1/4 log n the total grows by {second(2, 8 / 27):.3f} and "
             f"{second(1, 1 / 4):.3f} log log n, extrapolated from log n = 100 to 400",
             "one of the two coefficients is 3% off 4/9 or 1/4",
             missed, "a coefficient is off", how,

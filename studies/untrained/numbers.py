@@ -29,6 +29,8 @@ def real_numbers(seen: Untrained) -> dict[str, Any]:
     found: dict[str, Any] = {"births_models": len(seen.millions)}
     for short, name in {"law": "untrained", "aligned": "aligned", "b": "b"}.items():
         found[f"births_{short}_mean"] = e.of(seen.hushed, name)["W1"].mean()
+    each = e.of(seen.hushed, "untrained").groupby("model")["W1"].mean()
+    found |= {"births_law_least": each.min(), "births_law_most": each.max()}
     of_random = seen.real[seen.real["part"] == "random"]
     pair = of_random.pivot_table("W1", "model", "prediction")
     found["births_law_768"] = pair.loc["gpt2", "untrained"]

@@ -89,20 +89,21 @@ def u_checks() -> list[Check]:
     power = broken(one_trough, SEEDS, WRONG) | broken(two_layers, SEEDS, BOUNDS)
     return [
         Check(
-            "BI-kinetic", "law of untrained networks, ALiBi", "Ours: by the law, ALiBi has a U in long prompts.",
+            "BI-kinetic", "law of untrained networks, ALiBi",
+            "Ours: by the law of untrained networks ALiBi makes a U in long prompts.",
             all(one_trough(s) and two_layers(s) for s in SEEDS),
             f"{3 * RUNS} random sets of ALiBi layers have a U at 400 tokens; {6 * RUNS} random "
-            "schedules with small ℓ or small e₂/e₁ have one minimum; "
-            "two layers have a second one from 0.2% above the bound on e^ℓ, none 0.2% below",
+            "schedules that meet one of the two conditions have one minimum; "
+            "two layers have a second minimum if e^ℓ is 0.2% above its bound, and none if it is 0.2% below",
             "one profile has no U, a density under either condition has a second "
             "minimum, or two layers change their minima elsewhere",
             power, "a U is missing, or a minimum too many", PROVED,
         ),
         Check(
             "BI-kinetic", "law of untrained networks, no distance bias: no interior minimum",
-            "Ours: by the law, uniform attention has no trough.", all(none),
+            "Ours: by the law of untrained networks uniform attention makes no U.", all(none),
             f"{RUNS - sum(none)} of {RUNS} random schedules of uniform attention have a U; "
-            f"if the last token's own residual is counted {RUNS - counted.count(True)} have",
+            f"if the last token, with its own residual stream, is counted, {RUNS - counted.count(True)} have one",
             "one random schedule has a U, the last token left out",
             {
                 "ALiBi, slope × length 3": [none_inside(s, 3.0) for s in SEEDS],
@@ -168,8 +169,8 @@ def cesaro_checks() -> list[Check]:
         Check(
             "BI-cesaro", "tail and atom, in theory",
             "Influence has a logarithmic tail at the start and an atom at the end.", all(tail_met(s) for s in SEEDS),
-            f"{RUNS} random schedules of 3 to 6 layers of uniform attention, sizes and "
-            "squares: log^(T-1) tail, share of the last token at 4096 tokens within 0.5%",
+            f"{RUNS} random schedules of 3 to 6 layers of uniform attention have a tail like log^(T-1), by head gains "
+            "added and squared, and the last token's share at 4096 tokens is within 0.5% of the one stated",
             "the tail is not e_T^(1/r) log^(T-1)/(T-1)! to 20% at x = 1e-300, or the "
             "last token's share is 0.5% off",
             broken(tail_met, SEEDS, wrong),
@@ -178,9 +179,9 @@ def cesaro_checks() -> list[Check]:
         Check(
             "BI-cesaro", "dead zone, in theory", "Between them is a dead zone of order $1/(T-1)!$.",
             factorial_zone(lambda T: lowest(T, 1)) or factorial_zone(lambda T: lowest(T, 2)),
-            "gains 0.5, lowest density over the atom at 4 and 12 layers: "
-            f"{levels[1][0]:.1f} and {levels[1][1]:.1f} in sizes, "
-            f"{levels[2][0]:.1f} and {levels[2][1]:.1f} in squares",
+            "at 4 and 12 layers with gains of 0.5 the lowest density is "
+            f"{levels[1][0]:.1f} and {levels[1][1]:.1f} times the atom by head gains added, and "
+            f"{levels[2][0]:.1f} and {levels[2][1]:.1f} times by head gains squared",
             "the lowest density, times (T-1)!, changes by more than a factor 2 from 3 "
             "to 10 layers, in sizes and in squares",
             {"a half for each layer, or one layer less": others},
