@@ -158,7 +158,8 @@ def unit_check(seen: Evidence) -> Check:
         broken.append(drawn["share"] == min(drawn.values()))
     said = ", ".join(f"{unit} {x:.2f}" for unit, x in misses.items())
     return Check(
-        "L-unit", "", "The unit of distance is the share of the list.", misses["share"] == min(misses.values()),
+        "L-unit", "", "Of three units of distance the share of the list is nearest.",
+        misses["share"] == min(misses.values()),
         f"mean miss of log γ: {said}; ahead in {ahead:.0%} of resamples at least", "another unit is nearer",
         {"γ the same per place": broken}, "another unit is nearer", {"undecided": bool(ahead < 0.95)},
     )  # fmt: skip

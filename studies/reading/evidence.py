@@ -20,6 +20,7 @@ from studies.results import load
 
 LAW = "place, exponential fall"
 P = 8
+NEAR = distances(P) == 1
 TITLES = {
     "eight": "8 documents",
     "four": "4 documents",
@@ -114,6 +115,7 @@ def law_numbers(seen: Evidence) -> dict[str, Any]:
     """Return what the law says of 80 sets, and how well one half expects the other."""
     law, flat = seen.law, shares(np.zeros(P), seen.law.sharpness).diagonal()
     bonus = tables.of_resamples(seen.sets["eight"], tables.bonus)
+    expected, new = law.expected * law.counts.sum(1, keepdims=True), seen.new.sum(0)
     numbers = {
         "sets": law.sets, "answers": law.answers, "asked": law.answers + law.unknown,
         "near": law.near, "wrong": law.wrong, "from_end": law.from_end, "factor": np.exp(law.sharpness),
@@ -122,30 +124,40 @@ def law_numbers(seen: Evidence) -> dict[str, Any]:
         "deviance": deviance(seen.first, seen.new), "deviance_back": deviance(seen.new, seen.first),
         "flat_end": flat[0], "flat_middle": flat[3], "right": law.counts.trace() / law.answers,
         "example_nearer": np.exp(4 * law.sharpness), "example_pull": np.exp(law.pulls[7] - law.pulls[3]),
+        "example_own": expected[3, 3], "example_last": expected[3, 7], "example_row": law.counts[3].sum(),
+        "sixth_times": np.exp(law.pulls[5] - law.pulls[1:-1].mean()),
         "first_times": np.exp(law.ends[0]), "last_times": np.exp(law.ends[1]), "half_factor": np.exp(law.sharpness / 2),
     }  # fmt: skip
     numbers |= named("bonus", bonus)
     rival = tables.rival_table(seen.first, seen.new).loc["place, bonus"]
     numbers |= named("lead", (rival["behind"], rival["low"], rival["high"]))
     numbers |= wrong_numbers(law.counts)
+    of_new = half_law(seen.first) * new.sum(1, keepdims=True)
+    numbers |= {"new_near": new[NEAR].sum(), "new_near_law": of_new[NEAR].sum()}
     for k, end in enumerate(("first", "last")):
         numbers |= named(end, (law.ends[k], *law.ends_interval[:, k]))
     return {f"reading_{name}": x for name, x in numbers.items()} | right_range(seen)
 
 
 def wrong_numbers(counts: Float[np.ndarray, "P P"]) -> dict[str, float]:
-    """Return which share of wrong answers chance would give neighbours and the nearer end.
+    """Return where wrong answers are from, and which shares chance would give.
 
-    Chance is a document drawn at random for each wrong answer, other than the right one.
+    Chance is a document drawn at random for each wrong answer, other than the right one. ``inner`` is of places whose
+    neighbours are no ends; of ``place`` alone an answer is from each place as often whatever is asked.
     """
     wrong = counts * (1 - np.eye(P))
     by_place, place = wrong.sum(1), np.arange(P)
     beside = np.minimum(place, 1) + np.minimum(P - 1 - place, 1)
     far_from_ends = (place >= 2) & (place <= P - 3)
+    alone = counts.sum(1, keepdims=True) * counts.sum(0) / counts.sum()
+    inner, alone_inner = (near_share(x * far_from_ends[:, None]) for x in (counts, alone))
     return {
+        "inner_near": inner, "inner_near_place": alone_inner, "inner_near_chance": 2 / (P - 1),
+        "later": float(np.triu(wrong, 1).sum() / wrong.sum()),
+        "later_chance": float((by_place * (P - 1 - place)).sum() / (P - 1) / wrong.sum()),
         "near_chance": float((by_place * beside).sum() / (P - 1) / wrong.sum()),
         "end_chance": float(by_place[far_from_ends].sum() / (P - 1) / wrong.sum()),
-    }
+    }  # fmt: skip
 
 
 def right_range(seen: Evidence) -> dict[str, float]:
@@ -288,6 +300,7 @@ def other_numbers(seen: Evidence) -> dict[str, Any]:
     counts = seen.others
     total = counts.sum(0)
     numbers = {"others_right": total.trace() / total.sum(), "others_wrong": int(total.sum() - total.trace())}
+    numbers |= {"others_near": near_share(total), "others_chance": wrong_numbers(total)["near_chance"]}
     for name in ("four", "eight", "sixteen", "thirty-two"):
         sharpness = fit_law(seen.totals[name])[0]
         word = name.replace("-", "_")

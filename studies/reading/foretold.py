@@ -51,6 +51,14 @@ def foretold_table(made: Sequence[Check], numbers: Mapping[str, Any]) -> pd.Data
     return pd.DataFrame(rows).T.rename_axis("what was changed")
 
 
+def foretold_text(table: pd.DataFrame) -> str:
+    """Return in a sentence how many thresholds and sizes of :func:`foretold_table` were met."""
+    met, sizes = table["met?"].value_counts(), table["size met?"].value_counts()
+    kinds = [f"{met.get('yes', 0)} were met, {met.get('in part', 0)} in part", f"{met.get('no', 0)} not"]
+    said = f"Of {len(table)} expectations {', '.join(kinds)}, and {met.get('open', 0)} is open"
+    return f"{said}; of {sizes.drop('—').sum()} sizes that we expected {sizes.get('yes', 0)} was right."
+
+
 def size_met(size: float, stem: str, numbers: Mapping[str, Any]) -> str:
     """Return whether a size lies in the 95% interval of what was seen."""
     return "yes" if numbers[f"{stem}_low"] <= size <= numbers[f"{stem}_high"] else "no"

@@ -122,7 +122,11 @@ def reader_numbers(seen: Evidence) -> dict[str, Any]:
     layer, head = map(int, name.split("."))
     on_right = asked[..., layer, head] == PLACE
     answered = seen.kept["heads"]["told"].values.argmax(-1)[len(found) :]
+    more = (found * 1.0 - (answered == P - 1)) * wrong
+    draws = resample_weights(len(more))
+    low, high = interval(draws @ more.sum(1) / (draws @ wrong.sum(1)))
     return {
+        "reader_more_low": low, "reader_more_high": high,
         "reader_layer": layer, "reader_head": head, "reader_wrong": found[wrong].mean(),
         "reader_asked": on_right[wrong].mean(),
         "reader_guess": (answered == P - 1)[wrong].mean(),
@@ -248,6 +252,8 @@ def blur_numbers(seen: Evidence) -> dict[str, Any]:
     else:
         numbers["slot_said"] = f"So {'rotary position' if low > 0 else 'reading order'} makes the distance."
     numbers |= {"double_low": double["low"], "double_high": double["high"]}
+    gaps = rows.loc[CALLED["documents apart"]]
+    numbers |= {"gaps_low": gaps["low"], "gaps_high": gaps["high"]}
     return {f"blur_{name}": x for name, x in numbers.items()}
 
 
@@ -302,7 +308,8 @@ def patch_check(seen: Evidence) -> Check:
     mends = (mended["ten best heads"] * 1.0 - mended["ten other heads"]).mean(1)
     signs = (-1.0) ** np.random.default_rng(0).integers(2, size=(RUNS, len(mends)))
     return Check(
-        "L-heads", "patching", "Patched heads mend wrong answers.", bool(paired_difference(mends).low > 0),
+        "L-heads", "patching", "Patched heads put more wrong answers right than ten others do.",
+        bool(paired_difference(mends).low > 0),
         f"{mended['ten best heads'].sum()} of {cases.sum()} wrong answers become right, "
         f"{mended['ten other heads'].sum()} with ten others", "the interval of the difference over sets includes 0",
         {"the two exchanged at random by set": [bool(paired_difference(mends * s).low > 0) for s in signs]},

@@ -27,6 +27,7 @@ def texts(least: float) -> dict[str, str]:
         return worded(f"{said} {wrong} mistakes are in one passage, too few to say from where.", "open", "")
     low, high = near_interval(counts)
     chance = float((distances(P) == 1).sum() / (P * (P - 1)))
+    said += f" {wrong} of {source.size} answers are mistakes that one passage states:"
     near = f"{near_share(total):.0%} of {wrong} mistakes are from a neighbour ({low:.0%} to {high:.0%}; "
     near += f"by chance {chance:.0%})"
     try:

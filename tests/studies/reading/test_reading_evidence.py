@@ -103,6 +103,8 @@ def test_chance_is_weighted_by_mistakes():
     counts[0, 7] = counts[3, 4] = 1  # the first document has one neighbour, the fourth two and an end that is none
     found = evidence.wrong_numbers(counts)
     assert found["near_chance"] == pytest.approx(3 / 14) and found["end_chance"] == pytest.approx(1 / 14)
+    assert found["later"] == 1 and found["later_chance"] == pytest.approx(11 / 14)
+    assert found["inner_near"] == 1 and found["inner_near_place"] == 0.5  # of four, half would be from the last place
 
 
 def test_the_smallest_effect_is_seen_in_four_of_five_tests():
@@ -146,6 +148,7 @@ def test_the_head_that_reads_is_where_the_answer_is_from():
     numbers = network.reader_numbers(seen)
     assert numbers["reader_wrong"] == 1 and numbers["reader_asked"] == 0
     wrong = source[5:] != np.arange(8)
+    assert numbers["reader_more_low"] > 0
     assert numbers["reader_guess"] == pytest.approx((source[5:] == 7)[wrong].mean())
 
 
