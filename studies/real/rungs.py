@@ -22,7 +22,7 @@ SAID = {
     "independent layers": "Independent layers need attention of their own layer and prompt.",
     "fixed attention": "Fixed attention needs its prompt's attention.",
     "value maps": "Each exchange makes value maps worse.",
-    "positional attention": "The same with attention by positions alone.",
+    "positional attention": "Each exchange makes value maps with positional attention worse.",
     "head gains": "Head gains need all that they are given.",
 }
 
@@ -52,7 +52,7 @@ def rung_checks(controls: xr.Dataset) -> list[Check]:
         nearer = [f"{RUNGS[r]} with {CONTROLS[c]}" for r, c in signs.index[signs == 1]]
         moved = [f"{RUNGS[r]}: {CONTROLS[c]} {worse(judged[r], c):+.3f}" for r, c in tried]
         found.append(Check(
-            "S-rungs", part, SAID[part], not nearer, "; ".join(moved),
+            "S-rungs", part, SAID[part], not nearer, f"if one thing is exchanged, W1 changes by: {'; '.join(moved)}",
             "one of these exchanges makes it significantly better (Holm); undecided if one does not make it "
             "significantly worse",
             {"nothing exchanged": [undone(controls, *pair) for pair in tried]},

@@ -106,7 +106,7 @@ def likeliest_check(kept: Kept) -> Check:
     first_two = gap_table({"": alone}, 1000).loc[""].loc[["rest", "end"], "times"]
     broken = c.changed(again, "replaced", again["gradient"].values)
     return Check(
-        "Y-use", "likeliest token", "The same if only the likeliest next token is watched.",
+        "Y-use", "likeliest token", "So it is if only the likeliest next token is watched.",
         c.overstates_start(alone),
         "sensitivity over the change of the likeliest token's probability is, in these two parts of 64 tokens, "
         + " and ".join(f"{x:.2f}" for x in first_two),
@@ -120,7 +120,7 @@ def small_check(kept: Kept, size: int) -> Check:
     ten = [kept[name] for name in (use.SMALL if size == 64 else use.LONGER).values()]
     broken = [c.changed(x, "replaced", x["gradient"].values) for x in ten]
     holds = sum(map(c.overstates_start, ten))
-    said = "So in all ten small models." if size == 64 else "So in them at 256 tokens, too."
+    said = f"In all ten small models sensitivity is above use at the start, below it at the end ({size} tokens)."
     return Check(
         "Y-use", "small models" if size == 64 else "small models at 256", said, holds == len(ten),
         f"so it is in {holds} of {len(ten)} small models, at {size} tokens", f"in one of the ten {REACHES_ONE}",
