@@ -157,6 +157,8 @@ def test_the_readme_has_the_accuracies_of_the_chapter_documents():
     assert f"at least {round(of * float(kept['documents_others_least']))} of {of} at every place" in prose
     real = kept["documents_real_answer"].strip("'.").replace("%", " %")
     assert real.split("SmolLM2 ")[1] in prose and real.split(" about")[0] in prose
+    later = f"{float(glued('reading')['reading_later']):.0%}".replace("%", " %")
+    assert f"{later} are from a document behind the right one" in prose
     answers = int(glued("source")["source_prompts"])
     assert f"({answers} of {answers}, almost by construction" in prose, "as the chapter asserts"
 
