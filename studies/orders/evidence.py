@@ -9,6 +9,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import xarray as xr
+from jaxtyping import Float
 
 from studies import results
 from studies.checks import Check, ranged
@@ -19,6 +20,8 @@ NAMES = {"written": "as written", "shuffled": "shuffled", "drawn": "drawn at ran
 LEAST, RANK, APART, MOVED = 0.10, 0.80, 0.05, 0.01
 """Thresholds: a proper part of an end, rank correlation and distance with which a profile survives, and a distance that
 makes no difference."""
+REFERENCES = 10
+"""Small models there are."""
 ENDS = {"first": "beginning", "last": "end"}
 
 
@@ -48,12 +51,13 @@ def bits_said(seen: Evidence) -> str:
     """Return a sentence on weights rounded to 4 bits."""
     if not seen.rounded:
         return ""
-    within = sum(is_same(table) for table in seen.rounded.values())
+    many, within = len(seen.rounded), sum(is_same(table) for table in seen.rounded.values())
+    which = f"{'the' if many == REFERENCES else f'{many} of the'} ten small reference models"
     apart = max(table.loc["apart", "value"] for table in seen.rounded.values())
     moved = max(abs(table.loc[f"{end} eighth", "value"]) for table in seen.rounded.values() for end in ENDS)
     return (
-        f"We rounded {len(seen.rounded)} of the ten small reference models to 4 bits: by our thresholds influence by "
-        f"gradient stays as it was in {within} of them (profiles move by {apart:.3f} of the prompt at most, an end by "
+        f"We rounded {which} to 4 bits: by our thresholds influence by gradient stays as it was in "
+        f"{'all' if within == many else within} of them (profiles move by {apart:.3f} of the prompt at most, an end by "
         f"{moved:.2f} of an equal share). What rounding does to right answers was not tested."
     )
 
@@ -79,7 +83,7 @@ def bits_checks(seen: Evidence) -> list[Check]:
     apart = max(table.loc["apart", "value"] for table in seen.rounded.values())
     doubled = [table * 100 for table in seen.rounded.values()]
     return [Check(
-        "Y-bits", ", ".join(seen.rounded), "Rounding to 4 bits makes no difference to a profile by gradient.",
+        "Y-bits", "gradient", "Rounding to 4 bits makes no difference to a profile by gradient.",
         not other,
         f"{len(same)} of {len(seen.rounded)} models, at most {apart:.3f} of the prompt apart",
         "a whole interval lies beyond 0.01 of the prompt, or 0.10 of an equal share at an end",
@@ -104,7 +108,30 @@ def numbers(seen: Evidence) -> dict[str, Any]:
     curves = tables.profiles(seen.order, "gradient")
     for short, order in (("text", "written"), ("drawn", "drawn")):
         found[f"why_three_{short}"] = float(curves[order][0][-3:].mean())
-    return found
+    return found | parts_earned(seen)
+
+
+def parts_earned(seen: Evidence) -> dict[str, float]:
+    """Return which part of the end's lead over an equal share the text earns: of two windows, and with texts alike."""
+    curves = tables.profiles(seen.order, "gradient")
+    text, drawn = curves["written"][0], curves["drawn"][0]
+    rows = {order: tables.binned(seen.order["gradient"].sel(order=order).values) for order in ("written", "drawn")}
+    alike = {order: (x / x.mean(1, keepdims=True)).mean(0) for order, x in rows.items()}
+    eighth, three = tables.BINS // 8, 3
+    return {
+        "why_part_eighth": part_of_lead(text[-eighth:], drawn[-eighth:]),
+        "why_part_three": part_of_lead(text[-three:], drawn[-three:]),
+        "why_part_alike": part_of_lead(alike["written"][-eighth:], alike["drawn"][-eighth:]),
+    }
+
+
+def part_of_lead(text: Float[np.ndarray, "k"], drawn: Float[np.ndarray, "k"]) -> float:
+    """Return which part of what a text has above an equal share is not there with drawn tokens.
+
+    >>> part_of_lead(np.array([3.0, 2.0]), np.array([2.0, 1.0]))
+    0.6666666666666666
+    """
+    return float((text.mean() - drawn.mean()) / (text.mean() - 1))
 
 
 def shown(seen: Evidence) -> pd.DataFrame:

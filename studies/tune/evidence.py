@@ -143,6 +143,8 @@ def shares_said(seen: Evidence) -> dict[str, str]:
         entries = [arms[arm]["correct"].values.astype(np.float64) for arms in seen.by_seed.values() if arm in arms]
         said[f"why_{arm}_middle_said"] = percent([float(x[:, tables.MIDDLE].mean()) for x in entries])
         said[f"why_{arm}_ends_said"] = percent([float(x[:, tables.ENDS].mean()) for x in entries])
+    right = [arms["middle"]["correct"].values.mean(0) for arms in seen.by_seed.values() if "middle" in arms]
+    said["why_middle_last_said"] = percent([x[-1] for x in right])
     return said
 
 

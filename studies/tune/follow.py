@@ -103,11 +103,12 @@ def follow_said(found: Mapping[str, xr.Dataset]) -> str:
     """Return what the page says: by how much training moves the middle of running text, and what it costs there."""
     if not found:
         return "Whether influence, use and contributions follow the answers was not measured."
-    table, prompts = change_table(found), found[BEFORE].sizes["prompt"]
-    most = np.abs(table[[*_NAMES]].to_numpy()).max()
+    row, prompts = change_table(found).loc["influence"], found[BEFORE].sizes["prompt"]
+    moves = [f"{ranged((row[arm], row[f'{arm} low'], row[f'{arm} high']), 3)} ({_NAMES[arm]})" for arm in _NAMES]
+    verdict = {"follows": "it follows the answers", "stays": "it stays", "open": "that is undecided"}[verdict_of(row)]
     return (
-        f"On running text ({prompts} prompts) training moves the share of the middle half of the prompt by at most "
-        f"{most:.3f} of the whole, by influence, use or contributions. {loss_said(found)}"
+        f"On {prompts} running texts the middle half of the prompt gained {' and '.join(moves)} of the influence; "
+        f"by our thresholds {verdict}. {loss_said(found)}"
     )
 
 
@@ -117,7 +118,7 @@ def loss_said(found: Mapping[str, xr.Dataset]) -> str:
     for arm in [arm for arm in _NAMES if arm in found]:
         lost = paired_difference((found[arm]["loss"] - found[BEFORE]["loss"]).values.astype(np.float64))
         costs.append(f"{ranged((lost.mean, lost.low, lost.high))} ({_NAMES[arm]})")
-    return f"The loss on that text grows by {' and '.join(costs)} nats per token."
+    return f"The loss on these texts grew by {' and '.join(costs)} nats per token."
 
 
 def follow_checks(found: Mapping[str, xr.Dataset]) -> list[Check]:
