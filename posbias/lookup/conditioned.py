@@ -12,7 +12,7 @@ from posbias import errors
 from posbias.comparison.multiplicity import holm
 from posbias.conditions import AS_IS, ChangedRun, Write, read_conditions
 from posbias.lookup.contexts import Context
-from posbias.lookup.scores import flip_p_value, paired_difference
+from posbias.lookup.scores import LEVEL, flip_p_value, paired_difference
 from posbias.lookup.tasks import Task
 from posbias.models.loading import check_fits
 from posbias.prompts import use_template, write_prompt
@@ -77,11 +77,20 @@ def _by_context(correct: xr.DataArray) -> Float[np.ndarray, "C"]:
 
 def table_lines(results: xr.Dataset) -> list[str]:
     """Return the comparison in lines, one for each condition."""
-    lines = []
-    for name, row in compare_conditions(results).iterrows():
+    lines, table = [], compare_conditions(results)
+    for name, row in table.iterrows():
         said = f"{name}: right {row['right']:.2f}, worst {row['worst']:.2f} at place {row['worst_place']:.0f}"
         if name != AS_IS:
             spread = f"{row['low']:+.2f} to {row['high']:+.2f}; p {row['p']:.2g} by Holm"
             said += f", gain {row['gain']:+.2f} ({'one context: no interval' if np.isnan(row['low']) else spread})"
         lines.append(f"{said}; {row['requests']:.1f} requests and {row['tokens']:.0f} tokens a question")
-    return lines
+    return [*lines, choice(table)]
+
+
+def choice(table: pd.DataFrame) -> str:
+    """Return in a sentence which condition is shown to give most right answers."""
+    shown = table[(table["low"] > 0) & (table["p"] <= LEVEL)]
+    if shown.empty:
+        return "None of these is shown to help; more rows may show it"
+    best = shown["right"].idxmax()
+    return f"Choose {best}: of what is shown to help it has most right answers, {shown.loc[best, 'right']:.0%}"

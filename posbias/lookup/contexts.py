@@ -67,9 +67,12 @@ def answers(document: str, row: Ask) -> bool:
 
 
 def move_first(ask: Ask, others: Sequence[str]) -> tuple[Ask, ...]:
-    """Return what is asked with the first document at each place among others."""
-    places = ((*others[:k], ask.documents[0], *others[k:]) for k in range(len(others) + 1))
-    return tuple(replace(ask, documents=documents) for documents in places)
+    """Return what is asked with the first document at each place among others; scores stay with their documents."""
+    found = []
+    for k in range(len(others) + 1):
+        scores = (*ask.scores[1 : k + 1], *ask.scores[:1], *ask.scores[k + 1 :])
+        found.append(replace(ask, documents=(*others[:k], ask.documents[0], *others[k:]), scores=scores))
+    return tuple(found)
 
 
 def read_rows(rows: Any) -> list[Ask]:
@@ -135,9 +138,9 @@ def read_row(where: str, row: Any) -> Ask:
         expected = f"the index of one document, 0 to {len(documents) - 1}"
         raise errors.invalid(f"{where}: gold", expected, repr(gold)[:60])
     begin = row["begin"].strip() if isinstance(row.get("begin"), str) else ""
-    ordered = [documents[index], *(text for k, text in enumerate(documents) if k != index)]
-    stripped = tuple(text.strip() for text in ordered)
-    return Ask(stripped, str(row["question"]).strip(), answer.strip(), begin, answers=accepted)
+    order = [index, *(k for k in range(len(documents)) if k != index)]
+    stripped, ranks = tuple(documents[k].strip() for k in order), tuple(-k for k in order)
+    return Ask(stripped, str(row["question"]).strip(), answer.strip(), begin, ranks, answers=accepted)
 
 
 def _list(where: str, values: Any, many: str, least: int) -> list[Any]:
@@ -206,7 +209,7 @@ def row_contexts(rows: Sequence[Ask]) -> list[Context]:
         asks = {"competing": move_first(row, own)}
         if others is not None and None not in strange:
             asks["not_competing"] = move_first(row, others)
-        asks["closed_book"] = (replace(row, documents=()),) * len(row.documents)
+        asks["closed_book"] = (replace(row, documents=(), scores=()),) * len(row.documents)
         asks["oracle"] = (row.with_documents([0]),) * len(row.documents)
         found.append(Context(asks, any(answers(text, row) for text in own)))
     return found

@@ -133,6 +133,8 @@ def test_what_is_asked_is_rewritten_as_it_is_called():
 
     assert changed("order:reversed").index("three is 3") < changed("order:reversed").index("one is 1")
     scored = Ask(ASK.documents, "q", "1", scores=(1.0, 3.0, 2.0))
+    kept = read_condition("order:best-last,keep=2")[1].rewrite(scored)
+    assert kept.documents == (ASK.documents[2], ASK.documents[1]), "the best two, the best last"
     found = {kind: read_condition(f"order:{kind}")[1].rewrite(scored).scores for kind in ("ends", "best-last")}
     assert found == {"ends": (3.0, 1.0, 2.0), "best-last": (1.0, 2.0, 3.0)}
     assert changed("repeated:everything").count("Question:") == changed("repeated:everything").count("one is 1") == 2
@@ -174,6 +176,7 @@ def test_every_condition_says_what_it_does_needs_and_costs():
         ([3], "condition: expected a name, with arguments behind a colon, received 3"),
         (["numbered", "numbered"], "condition: expected each one once, received numbered twice"),
         (["order"], "condition order: expected one of reversed, ends, best-first, best-last, received none"),
+        (["order:ends,keep=0"], "condition order: keep: expected an integer of at least 1, received 0"),
         (["sharper:-1"], "condition: factor: expected a number above 0, received -1"),
         (["sharper:x"], "condition: factor: expected a value that can be read"),
         (["sharper:size=2"], "condition: expected arguments among factor, heads, received size=2"),

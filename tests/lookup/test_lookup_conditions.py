@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from lookup_worlds import byte_tokenizer
 from measuring import make, status
@@ -10,6 +11,7 @@ from measuring import make, status
 import posbias
 from posbias import conditions
 from posbias.engines.local import Reader
+from posbias.lookup.conditioned import choice
 from posbias.lookup.scores import flip_p_value
 from posbias.prompts import Ask, write_prompt
 
@@ -50,6 +52,24 @@ def test_every_condition_is_beside_as_it_is(world, tmp_path):
     again = posbias.load_lookup(found.save(tmp_path / "f.nc"))
     assert "one-by-one: right " in repr(again) and "by Holm" in repr(again)
     assert found.figure(tmp_path / "f.png").exists() and "The middle is lost" in again.verdict
+
+
+def test_the_order_of_a_row_is_that_of_a_search_wherever_the_right_document_is_put(world):
+    model, network, tokenizer = world
+    ways = ["order:best-first", "order:best-last", "order:best-first,keep=1"]
+    told = model.lookup(rows=ROWS[:1], conditions=ways).results["log_probability"].sel(arm="competing")
+    own = ROWS[0]["documents"]
+    for name, documents in zip(ways, (own, own[::-1], own[:1]), strict=True):
+        prompt = write_prompt(tokenizer, "documents", Ask(tuple(documents), "two?", "17", "It"), False, True)
+        by_hand = Reader(network, False).answer(prompt.ids, prompt.answer_ids)[0]
+        assert told.sel(condition=name).values[0] == pytest.approx([by_hand] * 3, abs=1e-4)
+
+
+def test_what_is_printed_names_the_condition_to_choose():
+    columns = {"right": [0.2, 0.6, 0.9, 0.7], "low": [np.nan, 0.2, -0.1, 0.3], "p": [np.nan, 0.05, 0.01, 0.06]}
+    table = pd.DataFrame(columns, index=["as is", "one", "two", "three"])
+    assert choice(table) == "Choose one: of what is shown to help it has most right answers, 60%"
+    assert choice(table.drop(index="one")).startswith("None of these is shown to help")
 
 
 def test_a_question_costs_what_it_would_alone(world):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from posbias import errors
-from posbias.conditions import FIELD, ChangedRun
+from posbias.conditions import FIELD, ChangedRun, arguments
 from posbias.prompts import Ask
 
 KINDS = ("reversed", "ends", "best-first", "best-last")
@@ -39,13 +39,18 @@ def arranged(n: int, scores: Sequence[float] | None, kind: str) -> list[int]:
 class Condition(ChangedRun):
     """Put documents in an order."""
 
-    needs = "documents, with scores where there are some; else the given order counts as best first"
+    needs = "documents; their order in a row, as of a search, counts as best first; keep=1 for the best alone"
     cost = "nothing"
 
     def __init__(self, argument: str) -> None:
-        arranged(0, None, argument)
-        self.kind = argument
+        found = arguments(argument, kind=str, keep=int)
+        self.kind, self.keep = found.get("kind", ""), found.get("keep")
+        arranged(0, None, self.kind)
+        if self.keep is not None:
+            errors.positive_integer(f"{FIELD} order: keep", self.keep)
 
     def rewrite(self, ask: Ask) -> Ask:
-        """Return what is asked with its documents in the order."""
-        return ask.with_documents(arranged(len(ask.documents), ask.scores or None, self.kind))
+        """Return what is asked with its documents, or the best of them, in the order."""
+        best = arranged(len(ask.documents), ask.scores or None, "best-first")[: self.keep]
+        kept = ask.with_documents(sorted(best))
+        return kept.with_documents(arranged(len(best), kept.scores or None, self.kind))
