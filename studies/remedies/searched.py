@@ -41,8 +41,14 @@ def measure_searched(settings: Settings) -> xr.Dataset:
         engine.forget()
         ranked = Ranked(rows[k], engine, write, BEST, (rows[k].rank,))
         given, right, row = ranked.asks[0], rows[k].passage.text, []
-        for ranking, kind, keep in WAYS.values():
-            ask = given.with_documents(arranged(PLACES, ranked.scores[ranking][0], kind)[:keep])
+        asks = {}
+        for way in WAYS.values():
+            ranking, kind, keep = way
+            asks[way] = given.with_documents(arranged(PLACES, ranked.scores[ranking][0], kind)[:keep])
+        for alone in (False, True):  # prompts of one length together; from here on answers are known
+            together = [write(ask) for way, ask in asks.items() if (way[2] == 1) == alone]
+            list(engine.generate(together, MOST, UNTIL))
+        for (ranking, _, _), ask in asks.items():
             before = engine.tokens
             said = next(iter(engine.generate([write(ask)], MOST, UNTIL)))
             requests, tokens = ranked.costs[ranking]
