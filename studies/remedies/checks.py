@@ -40,7 +40,7 @@ from posbias.lookup.scores import FEWEST, flip_p_value, paired_difference
 from studies.checks import Check
 from studies.remedies import tables
 from studies.remedies.evidence import Evidence
-from studies.remedies.real import Real
+from studies.remedies.real import Real, count_alarms
 from studies.remedies.tables import WORDS
 
 ROWS = {
@@ -177,8 +177,29 @@ def real_checks(seen: Evidence, rng: np.random.Generator) -> list[Check]:
     return [check, *(gain_check(seen.real, "R-real", name, rng) for name in names)]
 
 
+def real_alarm_check(seen: Evidence, rng: np.random.Generator) -> Check:
+    """Return the check of the alarm on real questions, undecided where few right answers stand in one passage."""
+    x, few = count_alarms(seen.real), 2 * FEWEST
+
+    def holds(wrong_rung: int, right_rung: int) -> bool:
+        return 2 * wrong_rung >= x.wrong and 10 * right_rung <= x.right
+
+    drawn = []
+    for _ in range(20):
+        wrong_rung = int(rng.hypergeometric(x.wrong_rung + x.right_rung, x.wrong + x.right, x.wrong))
+        drawn.append(holds(wrong_rung, x.wrong_rung + x.right_rung - wrong_rung))
+    return Check(
+        "R-alarm", "real", "Real questions: where heads look elsewhere than an answer is from, it is wrong.",
+        holds(x.wrong_rung, x.right_rung),
+        f"{x.of} answers, of which {x.wrong + x.right} stand in one passage alone: rings for {x.wrong_rung} of "
+        f"{x.wrong} wrong ones and {x.right_rung} of {x.right} right ones",
+        f"it rings for less than half of the wrong ones or more than .1 of the right ones (undecided below {few} each)",
+        {"rings exchanged": drawn}, "it rings for right answers", {"undecided": min(x.wrong, x.right) < few},
+    )  # fmt: skip
+
+
 def remedy_checks(seen: Evidence) -> list[Check]:
     """Return all checks of remedies."""
     rng = np.random.default_rng(0)
     found = [*gain_checks(seen, rng), pointing_check(seen, rng), *alarm_checks(seen, rng)]
-    return found + real_checks(seen, rng)
+    return [*found, *real_checks(seen, rng), real_alarm_check(seen, rng)]

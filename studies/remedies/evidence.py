@@ -153,12 +153,12 @@ STEPS = ("search-alone", "one-by-one-likely", "heads-alone", "heads-last")
 """Remedies that a reader is advised to try, the least demanding first."""
 
 
-def step_said(table: pd.DataFrame, name: str, asked: int) -> str:
-    """Return the gain of a remedy with its interval, how many questions it was asked, and its verdict."""
+def step_said(table: pd.DataFrame, name: str, counted: str) -> str:
+    """Return the gain of a remedy with its interval, how many sets or questions it was run on, and its verdict."""
     if name not in table.index:
-        return "not tried"
+        return "not run"
     x = table.loc[name]
-    return f"{x['gain']:+.2f} ({x['low']:+.2f} to {x['high']:+.2f}), n = {asked * x['sets']:.0f}, {x['verdict']}"
+    return f"{x['gain']:+.2f} ({x['low']:+.2f} to {x['high']:+.2f}), {x['sets']:.0f} {counted}, {x['verdict']}"
 
 
 def cost_said(seen: Evidence, name: str) -> str:
@@ -170,11 +170,11 @@ def cost_said(seen: Evidence, name: str) -> str:
 
 
 def tuned_said(seed: int = 0) -> str:
-    """Return what the adapter that was trained at every place gains on its own sets, and of how many questions."""
+    """Return what the adapter that was trained at every place gains on its own sets, and of how many."""
     kept = load("tune")
     after, before = (kept[name]["correct"].values for name in (f"every.seed-{seed}.answers", "before.answers"))
     gain = paired_difference(after.mean(1) - before.mean(1))
-    return f"{gain.mean:+.2f} ({gain.low:+.2f} to {gain.high:+.2f}), n = {after.size}"
+    return f"{gain.mean:+.2f} ({gain.low:+.2f} to {gain.high:+.2f}), {len(after)} sets"
 
 
 def steps_shown(seen: Evidence) -> pd.DataFrame:
@@ -182,13 +182,13 @@ def steps_shown(seen: Evidence) -> pd.DataFrame:
     rows = {}
     for name in STEPS:
         rows[WORDS[name]] = {
-            "invented facts": step_said(seen.table, name, seen.right[AS_IS].shape[1]),
-            "real questions": step_said(seen.real.table, name, 1),
+            "invented facts": step_said(seen.table, name, "sets"),
+            "real questions": step_said(seen.real.table, name, "questions"),
             "cost of an answer": cost_said(seen, name),
         }
     rows["an adapter, all documents"] = {
         "invented facts": tuned_said(),
-        "real questions": "not tried",
+        "real questions": "not run",
         "cost of an answer": "as is, after the training",
     }
     return pd.DataFrame(rows).T.rename_axis("step")

@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from itertools import combinations
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
+from posbias.comparison.multiplicity import holm
+from posbias.lookup.scores import flip_p_value, paired_difference
 from studies.remedies import tables
 from studies.remedies.tables import AS_IS, FLOORS, WORDS
 
+SEARCHED = "smollm2.searched"
+"""The entry of passages as a search hands them over."""
+ALONE = ("search-alone", "one-by-one-likely", "heads-alone")
+"""Ways of choosing one passage, which are compared with one another."""
 RANKED = "smollm2.questions"
 """The entry of passages that a search, the model or its heads choose."""
 
@@ -77,6 +84,47 @@ class Real:
         }
 
 
+def searched_table(real: Real) -> pd.DataFrame:
+    """Return what each way gains over all passages in the order of the search, and what it costs."""
+    entry = real.kept[SEARCHED]
+    ways = {}
+    for name in entry["remedy"].values.tolist():
+        one = entry.sel(remedy=name)
+        ways[f"smollm2.{name}"] = one.assign(correct=one["correct"].expand_dims("place", 1))
+    return tables.remedy_table(ways)
+
+
+def alone_pairs(real: Real) -> pd.DataFrame:
+    """Return how two ways of choosing one passage differ in right answers, Holm over all pairs."""
+    correct, rows = real.kept[SEARCHED]["correct"].astype(float), {}
+    for one, other in combinations(ALONE, 2):
+        gain = (correct.sel(remedy=one) - correct.sel(remedy=other)).values
+        found = paired_difference(gain)
+        rows[one, other] = (found.mean, found.low, found.high, flip_p_value(gain))
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=["gain", "low", "high", "p"])
+    return table.assign(p=holm(table["p"].to_numpy()))
+
+
+class RealAlarm(NamedTuple):
+    """Count answers that one passage alone holds, and of how many of them heads point at another passage."""
+
+    of: int
+    wrong: int
+    wrong_rung: int
+    right: int
+    right_rung: int
+
+
+def count_alarms(real: Real) -> RealAlarm:
+    """Return how often heads look elsewhere than the answer is from, of answers as they are."""
+    Q, at = len(real.ranked["question"]), real.ranked["place"]
+    entry = real.questions["smollm2.eight"].isel(question=slice(Q)).sel(place=at)
+    source, right = entry["source"].values, entry["correct"].values == 1
+    known, rings = source >= 0, real.ranked["heads"].values.argmax(-1) != source
+    counts = [int(x.sum()) for x in (known & ~right, known & ~right & rings, known & right, known & right & rings)]
+    return RealAlarm(source.size, *counts)
+
+
 def asked(correct: xr.DataArray, tokens: xr.DataArray) -> xr.Dataset:
     """Return what was asked without a remedy as an entry of one: a request each."""
     scores: dict[str, Any] = {"correct": correct}
@@ -117,10 +165,13 @@ def numbers(real: Real) -> dict[str, Any]:
         found[f"real_{name}".replace("-", "_")] = float(table.loc[name, "right"])
     for name in real.tried.index:
         found[f"real_{name}_gain".replace("-", "_")] = gain_said(table, name)
-    counts = sorted({int(x) for x in real.tried["sets"]})
+    some, alarm = int(table.loc["heads-last", "sets"]), count_alarms(real)
+    found |= {f"real_alarm_{name}": x for name, x in alarm._asdict().items()}
     return found | {
         "real_questions": len(real.ranked["question"]),
-        "real_counts": " or ".join(map(str, counts)),
+        "real_alarm_known": alarm.wrong + alarm.right,
+        "real_last_of_some": float(real.right[AS_IS][:some, -1].mean()),
+        "real_search_wrong": 1 - pointed["search"].mean(),
         "real_help": named(real, "helps"),
         "real_harm": named(real, "does harm"),
         "real_open": named(real, "undecided"),
