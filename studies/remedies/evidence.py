@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.stats import binomtest
 
 from posbias.lookup.scores import paired_difference
-from studies.remedies import real, tables
+from studies.remedies import real, searched, tables
 from studies.remedies.real import Real, gain_said
 from studies.remedies.tables import AS_IS, FLOORS, WORDS, Alarm
 from studies.results import load
@@ -140,7 +140,7 @@ def gains_shown(table: pd.DataFrame, counted: str = "sets") -> pd.DataFrame:
     ]
     cost = zip(shown["requests"], shown["tokens"], strict=True)
     shown["cost: requests, tokens"] = [f"{r:.0f}, {t:,.0f}" for r, t in cost]
-    shown.loc[[WORDS[x] for x in (AS_IS, *FLOORS)], "verdict"] = "–"
+    shown.loc[shown.index.isin([WORDS[x] for x in (AS_IS, *FLOORS)]), "verdict"] = "–"
     shown["worst place"] = shown["worst"].map("{:.2f}".format)
     shown[counted] = shown["sets"].map("{:.0f}".format)
     shown["p"] = [
@@ -149,7 +149,15 @@ def gains_shown(table: pd.DataFrame, counted: str = "sets") -> pd.DataFrame:
     return shown[["gain (95 %)", "p", "worst place", "cost: requests, tokens", counted, "verdict"]]
 
 
-STEPS = ("search-alone", "one-by-one-likely", "heads-alone", "heads-last")
+def searched_shown(seen: Evidence) -> pd.DataFrame:
+    """Return what each way gains over all passages in the order of a search, as the page prints it."""
+    table = searched.Searched(seen.real).table
+    shown = gains_shown(table, "questions").drop(columns="worst place")
+    shown.insert(0, "right", table["right"].map("{:.2f}".format).to_numpy())
+    return shown.rename(index={WORDS[AS_IS]: "all, in the search's order"})
+
+
+STEPS = ("search-alone", "search-last", "one-by-one-likely", "heads-alone", "heads-last")
 """Remedies that a reader is advised to try, the least demanding first."""
 
 
@@ -179,16 +187,16 @@ def tuned_said(seed: int = 0) -> str:
 
 def steps_shown(seen: Evidence) -> pd.DataFrame:
     """Return what each step of the page's advice gained on invented facts and on real questions, and its cost."""
-    rows = {}
+    rows, ordered = {}, searched.Searched(seen.real).table
     for name in STEPS:
         rows[WORDS[name]] = {
             "invented facts": step_said(seen.table, name, "sets"),
-            "real questions": step_said(seen.real.table, name, "questions"),
+            "real questions, a search's order": step_said(ordered, name, "questions"),
             "cost of an answer": cost_said(seen, name),
         }
     rows["an adapter, all documents"] = {
         "invented facts": tuned_said(),
-        "real questions": "not run",
+        "real questions, a search's order": "not run",
         "cost of an answer": "as is, after the training",
     }
     return pd.DataFrame(rows).T.rename_axis("step")
@@ -233,7 +241,20 @@ def numbers(seen: Evidence) -> dict[str, Any]:
         "remedies_tuned": tuned.mean(),
         "remedies_tuned_worst": tuned.mean(0).min(),
     }
-    return found | pointing_numbers(seen) | alarm_numbers(seen) | real.numbers(seen.real)
+    return found | pointing_numbers(seen) | alarm_numbers(seen) | real.numbers(seen.real) | searched_numbers(seen)
+
+
+def searched_numbers(seen: Evidence) -> dict[str, Any]:
+    """Return how ways of sending passages compare where a search put them in order."""
+    found = searched.Searched(seen.real)
+    said: dict[str, Any] = {f"searched_{name}".replace("-", "_"): float(x) for name, x in found.table["right"].items()}
+    for name in found.table.index.drop(AS_IS):
+        said[f"searched_{name}_gain".replace("-", "_")] = gain_said(found.table, name)
+    pairs = found.pairs
+    return said | {
+        "searched_pairs": "; ".join(f"{x.gain:+.2f} ({x.low:+.2f} to {x.high:+.2f})" for x in pairs.itertuples()),
+        "searched_pairs_p": pairs["p"].min(),
+    }
 
 
 def pointing_numbers(seen: Evidence) -> dict[str, Any]:

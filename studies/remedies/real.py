@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,15 +12,9 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
-from posbias.comparison.multiplicity import holm
-from posbias.lookup.scores import flip_p_value, paired_difference
 from studies.remedies import tables
 from studies.remedies.tables import AS_IS, FLOORS, WORDS
 
-SEARCHED = "smollm2.searched"
-"""The entry of passages as a search hands them over."""
-ALONE = ("search-alone", "one-by-one-likely", "heads-alone")
-"""Ways of choosing one passage, which are compared with one another."""
 RANKED = "smollm2.questions"
 """The entry of passages that a search, the model or its heads choose."""
 
@@ -84,27 +77,6 @@ class Real:
         }
 
 
-def searched_table(real: Real) -> pd.DataFrame:
-    """Return what each way gains over all passages in the order of the search, and what it costs."""
-    entry = real.kept[SEARCHED]
-    ways = {}
-    for name in entry["remedy"].values.tolist():
-        one = entry.sel(remedy=name)
-        ways[f"smollm2.{name}"] = one.assign(correct=one["correct"].expand_dims("place", 1))
-    return tables.remedy_table(ways)
-
-
-def alone_pairs(real: Real) -> pd.DataFrame:
-    """Return how two ways of choosing one passage differ in right answers, Holm over all pairs."""
-    correct, rows = real.kept[SEARCHED]["correct"].astype(float), {}
-    for one, other in combinations(ALONE, 2):
-        gain = (correct.sel(remedy=one) - correct.sel(remedy=other)).values
-        found = paired_difference(gain)
-        rows[one, other] = (found.mean, found.low, found.high, flip_p_value(gain))
-    table = pd.DataFrame.from_dict(rows, orient="index", columns=["gain", "low", "high", "p"])
-    return table.assign(p=holm(table["p"].to_numpy()))
-
-
 class RealAlarm(NamedTuple):
     """Count answers that one passage alone holds, and of how many of them heads point at another passage."""
 
@@ -165,7 +137,7 @@ def numbers(real: Real) -> dict[str, Any]:
         found[f"real_{name}".replace("-", "_")] = float(table.loc[name, "right"])
     for name in real.tried.index:
         found[f"real_{name}_gain".replace("-", "_")] = gain_said(table, name)
-    some, alarm = int(table.loc["heads-last", "sets"]), count_alarms(real)
+    some, alarm = len(real.right.get("heads-last", real.right[AS_IS])), count_alarms(real)
     found |= {f"real_alarm_{name}": x for name, x in alarm._asdict().items()}
     return found | {
         "real_questions": len(real.ranked["question"]),

@@ -1,69 +1,74 @@
-"""Liu et al.'s questions as a search hands them over: all eight passages in its order, and what changes that.
+"""Real questions as a search hands them over: all passages in its order, and what changes that.
 
-Here the right passage stands where BM25 puts it, first for three questions in four, and not at each
-place in turn as elsewhere in this study.
+The right passage stands where BM25 puts it, first for three questions in four, and not at each place in
+turn. Nothing is asked for this: these prompts are among those with the right passage at every place.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
 
 import numpy as np
+import pandas as pd
 import xarray as xr
+from jaxtyping import Float
 
-from posbias.conditions.each.order import arranged
-from posbias.lookup.answers import MOST, UNTIL
-from posbias.settings import Settings
-from studies.making import go_on
-from studies.questions.asks import write_ask
-from studies.remedies.measure import BEST, Row, open_engine, provenance, unfinished
-from studies.remedies.questions import MEANINGS, PLACES, Ranked, is_right, load_rows
-from studies.summaries import stacked
+from posbias.comparison.multiplicity import holm
+from posbias.lookup.scores import flip_p_value, paired_difference
+from studies.remedies import tables
+from studies.remedies.real import RANKED, Real
+from studies.remedies.tables import AS_IS
 
-WAYS = {
-    "as-is": ("search", "best-first", PLACES),
-    "search-last": ("search", "best-last", PLACES),
-    "search-ends": ("search", "ends", PLACES),
-    "heads-last": ("heads", "best-last", PLACES),
-    "search-alone": ("search", "best-first", 1),
-    "one-by-one-likely": ("likelihood", "best-first", 1),
-    "heads-alone": ("heads", "best-first", 1),
-}
-"""What puts passages in order, in which order they are sent, and how many of them."""
+ALONE = ("search-alone", "one-by-one-likely", "heads-alone")
+"""Ways of choosing one passage, which are compared with one another."""
+WAYS = ("search-last", *ALONE)
+"""What is compared with all passages in the order of the search."""
 
 
-def measure_searched(settings: Settings) -> xr.Dataset:
-    """Return right answers (question, remedy), and what each cost as if no other was asked."""
-    engine, rows = open_engine(settings), load_rows(settings)
-    write = partial(write_ask, engine.tokenizer)
+@dataclass(frozen=True, eq=False)
+class Searched:
+    """Hold answers to real questions, those to all passages in the search's order as what others are compared with."""
 
-    def read(k: int) -> Row:
-        engine.forget()
-        ranked = Ranked(rows[k], engine, write, BEST, (rows[k].rank,))
-        given, right, row = ranked.asks[0], rows[k].passage.text, []
-        asks = {}
-        for way in WAYS.values():
-            ranking, kind, keep = way
-            asks[way] = given.with_documents(arranged(PLACES, ranked.scores[ranking][0], kind)[:keep])
-        for alone in (False, True):  # prompts of one length together; from here on answers are known
-            together = [write(ask) for way, ask in asks.items() if (way[2] == 1) == alone]
-            list(engine.generate(together, MOST, UNTIL))
-        for (ranking, _, _), ask in asks.items():
-            before = engine.tokens
-            said = next(iter(engine.generate([write(ask)], MOST, UNTIL)))
-            requests, tokens = ranked.costs[ranking]
-            row.append({
-                "correct": np.array(is_right(rows[k], said.text)),
-                "kept": np.array(any(one.endswith(right) for one in ask.documents)),
-                "requests": np.array(requests + 1),
-                "tokens_read": np.array(tokens + engine.tokens - before),
-            })  # fmt: skip
-        return stacked(row)
+    real: Real
 
-    found = go_on(len(rows), read, unfinished(settings, "searched"), "questions")
-    arrays = {}
-    for name, x in found.items():
-        kind = np.float32 if x.dtype.kind == "f" else np.int32
-        arrays[name] = (("question", "remedy"), x.astype(kind), {"long_name": MEANINGS[name]})
-    about = provenance(settings) | {"dataset": "nq-open-oracle, Liu et al. 2023", "best": BEST}
-    return xr.Dataset(arrays, {"remedy": list(WAYS)}, about)
+    @cached_property
+    def entries(self) -> dict[str, xr.Dataset]:
+        """Right answers by question under each way, a mean over places where these were asked, and costs."""
+        rank = self.real.ranked["rank"]
+        plain = self.real.questions["smollm2.eight"].isel(question=slice(len(rank)))
+        plain = plain.isel(place=xr.DataArray(rank.values, dims="question"))
+        found = {AS_IS: xr.Dataset({"correct": plain["correct"], "tokens_read": plain["tokens"] + plain["written"]})}
+        found[AS_IS]["kept"], found[AS_IS]["requests"] = 1.0, 1.0
+        for name in WAYS:
+            if name in self.real.ranked["remedy"]:
+                found[name] = self.real.ranked.sel(remedy=name)
+            elif f"{RANKED}-{name}" in self.real.kept:
+                found[name] = self.real.kept[f"{RANKED}-{name}"]
+        ways = {}
+        for name, x in found.items():
+            correct = x["correct"].mean("place") if "place" in x["correct"].dims else x["correct"]
+            ways[f"smollm2.{name}"] = x.assign(correct=correct.expand_dims("one", 1))
+        return ways
+
+    @cached_property
+    def right(self) -> dict[str, Float[np.ndarray, "Q 1"]]:
+        """Right answers by question under each way."""
+        return tables.right_of(self.entries)
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """What each way gains over the order of the search, and costs."""
+        return tables.remedy_table(self.entries)
+
+    @cached_property
+    def pairs(self) -> pd.DataFrame:
+        """How ways of choosing one passage differ in right answers, the first less the second; Holm over pairs."""
+        rows = {}
+        for one, other in combinations(ALONE, 2):
+            gain = (self.right[one] - self.right[other])[:, 0]
+            found = paired_difference(gain)
+            rows[one, other] = (found.mean, found.low, found.high, flip_p_value(gain))
+        table = pd.DataFrame.from_dict(rows, orient="index", columns=["gain", "low", "high", "p"])
+        return table.assign(p=holm(table["p"].to_numpy()))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from studies.remedies import checks, real
+from studies.remedies import checks, real, searched
 from studies.remedies.evidence import Evidence, Signals
 
 
@@ -34,6 +34,7 @@ def asked(as_is):
     for name in ("correct", "tokens", "written"):
         eight[name] = ("question", "place"), every
         floors[name] = ("question", "given"), np.tile([0, 1], (Q, 1))
+    eight["source"] = ("question", "place"), every * 0 - 1
     return {"smollm2.eight": eight, "smollm2.floors": floors}
 
 
@@ -53,7 +54,7 @@ def test_real_questions_are_judged_as_their_thresholds_say(alone, heads, expecte
     one = entry(["heads-alone"], alone, heads)
     seen = Evidence({"smollm2.questions": one}, asked(SOME))
     found = checks.real_checks(seen, np.random.default_rng(0))
-    assert [(x.passed, x.how.get("undecided", False)) for x in found] == expected
+    assert [(x.passed, x.how.get("undecided", False)) for x in found[:2]] == expected
     assert seen.real.tried["verdict"].to_dict() == {"heads-alone": word}
     assert seen.real.pointed["search"].mean() == 0.5
     assert seen.real.table.loc["oracle", "right"] == 1
@@ -77,3 +78,38 @@ def test_an_alarm_is_judged_on_the_second_half_of_the_sets():
     assert judged.alarm[:2] == (1, 0) and checks.is_alarm(judged.rings, judged.wrong)
     first = Signals(wrong[:4], pointed[:4], costly[:4], costly[:4])
     assert first.alarm[:2] == (0, 1) and not checks.is_alarm(first.rings, first.wrong)
+
+
+def test_what_a_search_hands_over_is_what_others_are_compared_with():
+    one = entry([*searched.ALONE], SOME, AT)
+    one["correct"][:, 1:] = 0
+    one["rank"] = "question", np.arange(20) % 8
+    questions = asked(SOME)
+    questions["smollm2.eight"]["correct"][0, 0] = 1  # the search has it first for this question
+    questions["smollm2.eight"]["correct"][1, 0] = 1  # and second for this one
+    last = one.sel(remedy="heads-alone").isel(question=slice(10))
+    last["correct"] = xr.ones_like(last["correct"])
+    found = searched.Searched(
+        Evidence({"smollm2.questions": one, "smollm2.questions-search-last": last}, questions).real
+    )
+    by_hand = np.array([questions["smollm2.eight"]["correct"].values[q, q % 8] for q in range(20)])
+    assert (found.right["as-is"][:, 0] == by_hand).all() and by_hand[0] == 1 and by_hand[1] == 0
+    assert found.table.loc["search-last", "gain"] == pytest.approx(1 - by_hand[:10].mean())
+    assert found.table.loc["search-alone", "right"] == pytest.approx(SOME.mean())
+    assert found.pairs["gain"].tolist() == pytest.approx([SOME.mean(), SOME.mean(), 0])
+    assert found.pairs["p"].iloc[2] == 1 and (found.pairs["p"].iloc[:2] <= 0.05).all()
+
+
+def test_an_alarm_on_real_questions_counts_answers_that_one_passage_holds():
+    one = entry(["heads-alone"], SOME, AT)
+    questions = asked(SOME)
+    eight = questions["smollm2.eight"]
+    source = np.full(eight["correct"].shape, -1)
+    source[0, [0, 3, 5, 7]] = [0, 3, 2, -1]
+    source[1, [0, 3]] = [4, 1]
+    eight["source"] = ("question", "place"), source
+    found = real.count_alarms(Evidence({"smollm2.questions": one}, questions).real)
+    right = SOME[[0, 0, 0, 1, 1], [0, 1, 2, 0, 1]]
+    rings = np.array([0, 0, 1, 1, 1])
+    counts = ((1 - right).sum(), ((1 - right) * rings).sum(), right.sum(), (right * rings).sum())
+    assert found == (80, *map(int, counts))
