@@ -176,6 +176,8 @@ def test_the_readme_says_why_and_what_helps_as_the_chapters_do():
         assert sentence in prose
     real = remedies["remedies_real_answer"].strip("'\"").replace("%", " %").split(": ")[1].rstrip(".")
     assert f"alone gives {real}" in prose
+    assert f"and {share['searched_as_is']} in the order of a search" in prose
+    assert f"the search's first {share['real_search_alone']}, for one request" in prose
     assert float(why["why_last_proper"]) < (float(why["why_last_text"]) - 1) / 2, "most of the end's lead is the text's"
     assert float(why["why_first_drawn"]) >= float(why["why_first_text"]), "the beginning leads without text, too"
 
