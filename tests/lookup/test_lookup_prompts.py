@@ -151,7 +151,7 @@ def test_what_a_lookup_says(found):
     ]
     found.results["correct"][2] *= np.arange(40)[:, None] > 2  # 15 % are known
     found.results["log_probability"][:] = found.results["correct"]
-    found.results.attrs.update(task="kv", rows="given")
+    found.results.attrs.update(task="kv", rows="given", without_begin=3)
     found.results["twice"][:] = 0
     lines = repr(found).splitlines()
     assert lines[0] == facts.join(("m, key-value lookup: ", "")).replace(
@@ -160,7 +160,7 @@ def test_what_a_lookup_says(found):
     found.results["log_probability"][:] = np.arange(40)[:, None]
     assert "By log-probability places are not told apart (p 1)" in repr(found)
     found.results["correct"][0] = np.outer(np.arange(40) < 4, [1, 0, 0, 0])
-    assert "cannot tell, since 2% of the answers are right, fewer than 5%; rows may lack `begin`" in found.verdict
+    assert "cannot tell, since 2% of the answers are right, fewer than 5%; 3 rows lack `begin`" in found.verdict
 
 
 def clopper_pearson(right):
