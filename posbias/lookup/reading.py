@@ -71,12 +71,9 @@ class Reading:
         return float(self.counts[distances(len(self.counts)) == 1].sum() / self.wrong)
 
     @property
-    def from_end(self) -> float:
-        """The share of wrong answers from the end on the right document's side, where no neighbour."""
-        P = len(self.counts)
-        first = self.counts[2 : P // 2, 0].sum()
-        last = self.counts[(P + 1) // 2 : P - 2, -1].sum()
-        return float((first + last) / self.wrong)
+    def later(self) -> float:
+        """The share of wrong answers that come from a document behind the right one."""
+        return float(np.triu(self.counts, 1).sum() / self.wrong)
 
     @property
     def apart(self) -> float:
@@ -91,13 +88,11 @@ class Reading:
         named = zip(("first", "last"), self.ends, self.ends_interval.T, strict=True)
         pulls = [f"{end} {x:+.1f} ({less:+.1f} to {more:+.1f})" for end, x, (less, more) in named]
         best, worst = int(expected.argmax()), int(expected.argmin())
-        chance = (2 / P, max(0, P - 4) // 2 * 2 / (P * (P - 1)))
         lines = [
             f"Where answers are from: {self.answers} are in one document, "
             f"{self.counts.trace():.0f} of them in the right one; {self.unknown} in none or several",
-            f"Of {self.wrong} wrong ones {self.near:.0%} are from a neighbour of the right document "
-            f"(by chance {chance[0]:.0%}), {self.from_end:.0%} from the end on its side "
-            f"({chance[1]:.0%})",
+            f"Of {self.wrong} wrong ones {self.later:.0%} are from a document behind the right one "
+            f"(by chance about 50%), {self.near:.0%} from a neighbour ({2 / P:.0%})",
             f"Sharpness γ {self.sharpness:.2f} ({low:.2f} to {high:.2f}): one place further from the "
             f"right document a mistake is exp(γ) = {np.exp(self.sharpness):.1f} times less likely",
             f"Pull of the ends in nats, more than between: {', '.join(pulls)}",

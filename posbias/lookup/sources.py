@@ -105,9 +105,9 @@ def law_sentence(results: xr.Dataset) -> str:
         return ""
     low, high = law.sharpness_interval
     return (
-        f"Of {law.wrong} wrong answers that a document states, {law.near:.0%} are from a neighbour "
-        f"of the right one and {law.from_end:.0%} from the end on its side (sharpness "
-        f"{law.sharpness:.2f} per place, {low:.2f} to {high:.2f})."
+        f"Of {law.wrong} wrong answers that a document states, {law.later:.0%} are from one behind "
+        f"the right one and {law.near:.0%} from a neighbour (sharpness {law.sharpness:.2f} per "
+        f"place, {low:.2f} to {high:.2f})."
     )
 
 

@@ -133,7 +133,8 @@ def end_checks(seen: Evidence) -> list[Check]:
     same = [e.share_left(drawn_from(rng, seen.law.expected, 40), eight, 40)[1] <= 0.5 for _ in range(10)]
     return [
         Check(
-            "L-ends", "pull", "Both ends pull answers.", both_pull(eight, 200), "; ".join(map(ranged, ends)),
+            "L-ends", "pull", "In this mixture of kinds both ends pull answers.", both_pull(eight, 200),
+            "; ".join(map(ranged, ends)),
             "an interval reaches 0", {"documents of each set exchanged": mixed}, "an end does not pull", {},
         ),
         Check(

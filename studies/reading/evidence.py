@@ -118,7 +118,7 @@ def law_numbers(seen: Evidence) -> dict[str, Any]:
     expected, new = law.expected * law.counts.sum(1, keepdims=True), seen.new.sum(0)
     numbers = {
         "sets": law.sets, "answers": law.answers, "asked": law.answers + law.unknown,
-        "near": law.near, "wrong": law.wrong, "from_end": law.from_end, "factor": np.exp(law.sharpness),
+        "near": law.near, "wrong": law.wrong, "factor": np.exp(law.sharpness),
         "sharpness": law.sharpness, "sharpness_low": law.sharpness_interval[0],
         "sharpness_high": law.sharpness_interval[1],
         "deviance": deviance(seen.first, seen.new), "deviance_back": deviance(seen.new, seen.first),
@@ -126,6 +126,7 @@ def law_numbers(seen: Evidence) -> dict[str, Any]:
         "example_nearer": np.exp(4 * law.sharpness), "example_pull": np.exp(law.pulls[7] - law.pulls[3]),
         "example_own": expected[3, 3], "example_last": expected[3, 7], "example_row": law.counts[3].sum(),
         "sixth_times": np.exp(law.pulls[5] - law.pulls[1:-1].mean()),
+        "seventh_times": np.exp(law.pulls[6] - law.pulls[1:-1].mean()),
         "first_times": np.exp(law.ends[0]), "last_times": np.exp(law.ends[1]), "half_factor": np.exp(law.sharpness / 2),
     }  # fmt: skip
     numbers |= named("bonus", bonus)
@@ -156,7 +157,6 @@ def wrong_numbers(counts: Float[np.ndarray, "P P"]) -> dict[str, float]:
         "later": float(np.triu(wrong, 1).sum() / wrong.sum()),
         "later_chance": float((by_place * (P - 1 - place)).sum() / (P - 1) / wrong.sum()),
         "near_chance": float((by_place * beside).sum() / (P - 1) / wrong.sum()),
-        "end_chance": float(by_place[far_from_ends].sum() / (P - 1) / wrong.sum()),
     }  # fmt: skip
 
 
@@ -347,11 +347,14 @@ def share_left(occupied: Counts, free: Counts, resamples: int = 200) -> tuple[fl
 
 def end_numbers(seen: Evidence) -> dict[str, Any]:
     """Return how much of the ends' pull is left where they are occupied, and right answers of sixteen documents."""
-    told, counts = sixteen_expected(seen).diagonal(), seen.totals["sixteen"]
+    expected, counts = sixteen_expected(seen), seen.totals["sixteen"]
+    told = expected.diagonal()
     right = counts.diagonal() / counts.sum(1)
     numbers = {
         "sixteen_first": right[0], "sixteen_law_first": told[0],
         "sixteen_middle": right[6:12].mean(), "sixteen_law_middle": told[6:12].mean(),
+        "sixteen_column": counts[12:15, -1].sum() / counts[12:15].sum(),
+        "sixteen_law_column": expected[12:15, -1].mean(),
     }  # fmt: skip
     numbers |= named("left", share_left(seen.sets["ends"], seen.sets["eight"]))
     return {f"reading_{name}": x for name, x in numbers.items()}

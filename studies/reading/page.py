@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from studies.reading import evidence, network, predicted, questions
+from studies.reading import evidence, kinds, network, predicted, questions
 from studies.reading.evidence import Evidence
 from studies.reading.trained import trained_numbers
 
@@ -19,6 +19,7 @@ OF_EVIDENCE = (
     evidence.form_numbers,
     evidence.end_numbers,
     evidence.other_numbers,
+    kinds.kind_numbers,
     network.heads_numbers,
     network.reader_numbers,
     network.patch_numbers,

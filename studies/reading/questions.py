@@ -35,7 +35,8 @@ def texts(least: float) -> dict[str, str]:
     except ValueError:
         return worded(f"{said} {near}. These are too few to fit the law.", "open", near)
     fitted_low, fitted_high = law.sharpness_interval
-    said += f" {near}, and γ is {law.sharpness:.2f} ({fitted_low:.2f} to {fitted_high:.2f})."
+    said += f" {near}, {np.triu(total, 1).sum() / wrong:.0%} are from a later passage, "
+    said += f"and γ is {law.sharpness:.2f} ({fitted_low:.2f} to {fitted_high:.2f}). Passages need not compete."
     if fitted_high < least and low <= chance:
         return worded(said, "no", near)
     return worded(said, "yes" if low > chance else "open", near)

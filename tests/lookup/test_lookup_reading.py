@@ -33,7 +33,7 @@ def test_shares_of_wrong_answers_by_hand():
     rest = dict.fromkeys(("sets", "unknown", "sharpness", "sharpness_interval", "pulls"), 0)
     rest |= dict.fromkeys(("pull_interval", "ends_interval", "log_likelihood", "deviance"), 0)
     found = reading.Reading(counts, **rest)
-    assert found.wrong == 31 and found.near == 24 / 31 and found.from_end == 3 / 31
+    assert found.wrong == 31 and found.near == 24 / 31 and found.later == 6 / 31
 
 
 def test_slopes_vanish_at_the_fit():

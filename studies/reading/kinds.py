@@ -1,0 +1,91 @@
+"""The law by kind of fact: the sets of eight documents have facts of three kinds, one kind in each set."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from posbias.lookup.contexts import KINDS, make_contexts
+from posbias.lookup.reading import end_pulls, fit_law, shares
+from posbias.lookup.tasks import Task
+from studies.reading import tables
+from studies.reading.evidence import Evidence, P
+from studies.reading.tables import Counts
+
+PERMUTATIONS = 200
+
+
+def kind_of(begin: str) -> str:
+    """Return the kind of a fact by how its question begins.
+
+    >>> kind_of("The access code of the Vanlin office is")
+    'number'
+    """
+    return next(kind for text, kind in KINDS if re.fullmatch(text.replace("{}", ".+"), begin))
+
+
+def kinds_of_sets(seen: Evidence) -> list[str]:
+    """Return the kind of each set of ``eight`` and ``eight-new``, which are made of seeds 0 and 1."""
+    found = []
+    for seed, half in enumerate((seen.first, seen.new)):
+        contexts = make_contexts(Task("documents", P), len(half), seed)
+        found += [kind_of(context.asks["competing"][0].begin) for context in contexts]
+    return found
+
+
+def end_of(place: int) -> Any:
+    """Return what gives the pull of one end, 0 for the first or 1 for the last, more than of those between."""
+    return lambda counts: float(end_pulls(fit_law(counts)[1])[place])
+
+
+def later(counts: Any) -> float:
+    """Return the share of wrong answers that are from behind the right document."""
+    return float(np.triu(counts, 1).sum() / (counts.sum() - counts.trace()))
+
+
+def kind_rows(seen: Evidence) -> dict[str, Counts]:
+    """Return the sets of each kind, and all of them."""
+    kinds, sets = np.array(kinds_of_sets(seen)), seen.sets["eight"]
+    return {f"{kind}s": sets[kinds == kind] for kind in sorted(set(kinds))} | {"all": sets}
+
+
+def kind_table(seen: Evidence) -> pd.DataFrame:
+    """Return γ, pulls of the ends, bonus and share of later documents by kind of fact, with 95% intervals over sets."""
+    wanted = {"γ": lambda n: fit_law(n)[0], "first place": end_of(0), "last place": end_of(1), "bonus": tables.bonus}
+    rows = {}
+    for name, counts in kind_rows(seen).items():
+        row: dict[str, Any] = {"sets": len(counts)}
+        for title, statistic in (wanted | {"later": later}).items():
+            row[title] = "{:.2f} ({:.2f} to {:.2f})".format(*tables.of_resamples(counts, statistic, 200))
+        rows[name] = row
+    return pd.DataFrame(rows).T.rename_axis("facts are")
+
+
+def gain_of_kinds(sets: Counts, kinds: np.ndarray) -> float:
+    """Return how much a law for each kind adds to twice the log-likelihood of one law for all."""
+    apart = sum(fit_law(sets[kinds == kind].sum(0))[2] for kind in np.unique(kinds))
+    return float(2 * (apart - fit_law(sets.sum(0))[2]))
+
+
+def kind_numbers(seen: Evidence) -> dict[str, float]:
+    """Return what laws by kind gain, and what they gain if the kinds are dealt to sets at random."""
+    kinds, sets, rng = np.array(kinds_of_sets(seen)), seen.sets["eight"], np.random.default_rng(0)
+    gain = gain_of_kinds(sets, kinds)
+    drawn = np.array([gain_of_kinds(sets, rng.permutation(kinds)) for _ in range(PERMUTATIONS)])
+    apart = sum(expected_of(counts) for name, counts in kind_rows(seen).items() if name != "all")
+    return {
+        "kinds_gain": gain, "kinds_dealt": float(np.median(drawn)), "kinds_most": float(np.quantile(drawn, 0.95)),
+        "kinds_p": float((1 + (drawn >= gain).sum()) / (1 + PERMUTATIONS)),
+        "kinds_first": float(apart[0, 0]), "one_first": float(expected_of(sets)[0, 0]), "seen_first": sets.sum(0)[0, 0],
+        "kinds_third": float(apart[2, 0]), "one_third": float(expected_of(sets)[2, 0]), "seen_third": sets.sum(0)[2, 0],
+    }  # fmt: skip
+
+
+def expected_of(sets: Counts) -> Any:
+    """Return how many answers the law of some sets expects of them, by place asked and place read."""
+    total = sets.sum(0)
+    sharpness, pulls, _ = fit_law(total)
+    return shares(pulls, sharpness) * total.sum(1, keepdims=True)
