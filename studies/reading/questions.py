@@ -35,15 +35,18 @@ def texts(least: float) -> dict[str, str]:
     except ValueError:
         return worded(f"{said} {near}. These are too few to fit the law.", "open", near)
     fitted_low, fitted_high = law.sharpness_interval
-    said += f" {near}, {np.triu(total, 1).sum() / wrong:.0%} are from a later passage, "
-    said += f"and γ is {law.sharpness:.2f} ({fitted_low:.2f} to {fitted_high:.2f}). Passages need not compete."
+    behind, (less, more) = later_share(total), later_interval(counts)
+    by_chance = float((total.sum(1) - total.diagonal()) @ np.arange(P - 1, -1, -1) / (P - 1) / wrong)
+    after = f"{behind:.0%} are from a later passage ({less:.0%} to {more:.0%}; by chance {by_chance:.0%})"
+    said += f" {near}, {after}, and γ is {law.sharpness:.2f} ({fitted_low:.2f} to {fitted_high:.2f})."
+    said += " Passages need not compete."
     if fitted_high < least and low <= chance:
-        return worded(said, "no", near)
-    return worded(said, "yes" if low > chance else "open", near)
+        return worded(said, "no", f"{near}, and {after}")
+    return worded(said, "yes" if low > chance else "open", f"{near}, and {after}")
 
 
 SCOPE = {
-    "no": "In real questions we do not see it",
+    "no": "In real questions distance does not show",
     "open": "In real questions we could not confirm it",
     "yes": "Wrong answers to real questions are from neighbours, too",
 }
@@ -58,6 +61,18 @@ def worded(said: str, verdict: str, near: str) -> dict[str, str]:
         "questions_verdict": verdict,
         "questions_scope": f"{SCOPE[verdict]}{number}.",
     }
+
+
+def later_share(counts: np.ndarray) -> float:
+    """Return which share of wrong answers is from behind the right passage."""
+    return float(np.triu(counts, 1).sum() / (counts.sum() - counts.trace()))
+
+
+def later_interval(counts: np.ndarray) -> tuple[float, float]:
+    """Return its 95% interval over questions."""
+    drawn = [later_share(np.tensordot(w, counts, 1)) for w in resample_weights(len(counts), 400)]
+    low, high = interval(np.array(drawn))
+    return float(low), float(high)
 
 
 def near_interval(counts: np.ndarray) -> tuple[float, float]:
