@@ -177,7 +177,7 @@ def scope_said(seen: Evidence) -> str:
 def all_seeds_said(seen: Evidence) -> str:
     """Return with how many seeds the three trainings were done."""
     most, ends = min(seeds_with(seen, arm) for arm in ASKED), seeds_with(seen, "ends")
-    return f"{COUNTS[most]} each" if most == ends else f"{COUNTS[most]}, and {COUNTS[ends]} with the ends"
+    return COUNTS[most] if most == ends else f"{COUNTS[most]}, and {COUNTS[ends]} with the ends"
 
 
 def open_said(seen: Evidence) -> str:
