@@ -212,6 +212,21 @@ def question_numbers(seen: Evidence) -> dict[str, Any]:
     }
 
 
+def twenty_numbers(seen: Evidence) -> dict[str, Any]:
+    """Return right answers among twenty passages, by place, and by how much either end is ahead of the three between."""
+    entry = seen.questions.get("twenty")
+    if entry is None:
+        return {}
+    correct = entry["correct"].values.astype(float)
+    between = correct[:, 1:-1].mean(1)
+    return {
+        "twenty_asked": len(correct),
+        "twenty_by_place": ", ".join(f"{share:.0%}" for share in correct.mean(0)),
+        "twenty_first_said": with_interval(paired_difference(correct[:, 0] - between), "+.2f"),
+        "twenty_last_said": with_interval(paired_difference(correct[:, -1] - between), "+.2f"),
+    }
+
+
 def rows_to_see(found: Difference, rows: int) -> int:
     """Return how many rows show a difference of this size in four of five samples, in tens.
 
@@ -331,4 +346,4 @@ def numbers(seen: Evidence) -> dict[str, Any]:
     """Return all numbers of the page."""
     found = place_numbers(seen) | used_numbers(seen) | order_numbers(seen) | row_numbers(seen)
     found |= form_numbers(seen) | predicted_numbers(seen)
-    return found | question_numbers(seen) | {"documents_real_answer": real_answer(seen)}
+    return found | question_numbers(seen) | twenty_numbers(seen) | {"documents_real_answer": real_answer(seen)}
