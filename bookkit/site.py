@@ -11,7 +11,7 @@ from pathlib import Path
 from posbias.files import write_whole
 
 JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"
-FIGURES = {"tokens": "fig-real", "untrained": "fig-births", "why": "fig-why"}
+FIGURES = {"predictions": "fig-real", "untrained": "fig-births", "why": "fig-why"}
 FIGURES |= {"reading": "fig-reading", "remedies": "fig-remedies"}
 """Figures of the first page and the preprint by chapter: taken from the notebooks that drew them, not drawn twice."""
 ASSETS = Path("book/assets")

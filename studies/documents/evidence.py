@@ -213,7 +213,7 @@ def question_numbers(seen: Evidence) -> dict[str, Any]:
 
 
 def twenty_numbers(seen: Evidence) -> dict[str, Any]:
-    """Return right answers among twenty passages, by place, and by how much either end is ahead of the three between."""
+    """Return right answers among twenty passages, by place, and the lead of either end over the three between."""
     entry = seen.questions.get("twenty")
     if entry is None:
         return {}
