@@ -88,9 +88,9 @@ def table_lines(results: xr.Dataset) -> list[str]:
 
 
 def choice(table: pd.DataFrame) -> str:
-    """Return in a sentence which condition is shown to give most right answers."""
+    """Return in a sentence which condition is shown to give most right answers; of equals that which reads least."""
     shown = table[(table["low"] > 0) & (table["p"] <= LEVEL)]
     if shown.empty:
         return "None of these is shown to help; more rows may show it"
-    best = shown["right"].idxmax()
+    best = shown[shown["right"] == shown["right"].max()]["tokens"].idxmin()
     return f"Choose {best}: of what is shown to help it has most right answers, {shown.loc[best, 'right']:.0%}"

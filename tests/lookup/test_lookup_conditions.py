@@ -67,7 +67,9 @@ def test_the_order_of_a_row_is_that_of_a_search_wherever_the_right_document_is_p
 
 def test_what_is_printed_names_the_condition_to_choose():
     columns = {"right": [0.2, 0.6, 0.9, 0.7], "low": [np.nan, 0.2, -0.1, 0.3], "p": [np.nan, 0.05, 0.01, 0.06]}
-    table = pd.DataFrame(columns, index=["as is", "one", "two", "three"])
+    table = pd.DataFrame(columns | {"tokens": [9.0, 9, 9, 9]}, index=["as is", "one", "two", "three"])
+    cheaper = pd.concat([table, table.loc[["one"]].rename(index={"one": "less"}).assign(tokens=3.0)])
+    assert choice(cheaper).startswith("Choose less: "), "of equals the one that reads less"
     assert choice(table) == "Choose one: of what is shown to help it has most right answers, 60%"
     assert choice(table.drop(index="one")).startswith("None of these is shown to help")
 
