@@ -18,6 +18,9 @@ from posbias.models.loading import check_fits
 from posbias.prompts import use_template, write_prompt
 from posbias.settings import Settings
 
+SENT = "order:best-first"
+"""What is sent without any remedy: all documents in the order of a search."""
+
 
 def writer(settings: Settings, task: Task) -> Write:
     """Return what writes prompts as the lookup does."""
@@ -49,11 +52,13 @@ def check_conditions(
 def compare_conditions(results: xr.Dataset) -> pd.DataFrame:
     """Return what each condition changes of all documents' right answers, paired over contexts, and what it costs.
 
-    ``gain`` is over all places alike, with its 95% interval; ``p`` is that of a sign-flip test, adjusted by Holm for
-    all conditions; ``requests`` and ``tokens`` are those of a question.
+    ``gain`` is over the documents as they are, at all places alike, or over :data:`SENT` if it is among the conditions,
+    with its 95% interval; ``p`` is that of a sign-flip test, adjusted by Holm for all that have a gain; ``requests``
+    and ``tokens`` are those of a question.
     """
     correct = results["correct"].sel(arm="competing")
-    plain = _by_context(correct.sel(condition=AS_IS))
+    against = SENT if SENT in results["condition"].values else AS_IS
+    plain = _by_context(correct.sel(condition=against))
     rows = []
     for name in map(str, results["condition"].values):
         one = correct.sel(condition=name)
@@ -66,8 +71,9 @@ def compare_conditions(results: xr.Dataset) -> pd.DataFrame:
             "tokens": float(results["tokens_read"].sel(condition=name)),
         })  # fmt: skip
     table = pd.DataFrame(rows).set_index("condition")
-    table.loc[AS_IS, ["gain", "low", "high", "p"]] = np.nan
-    table.loc[table.index[1:], "p"] = holm(table["p"].to_numpy()[1:])
+    judged = ~table.index.isin([AS_IS, against])
+    table.loc[~judged, ["gain", "low", "high", "p"]] = np.nan
+    table.loc[judged, "p"] = holm(table.loc[judged, "p"].to_numpy())
     return table
 
 
@@ -80,7 +86,9 @@ def table_lines(results: xr.Dataset) -> list[str]:
     lines, table = [], compare_conditions(results)
     for name, row in table.iterrows():
         said = f"{name}: right {row['right']:.2f}, worst {row['worst']:.2f} at place {row['worst_place']:.0f}"
-        if name != AS_IS:
+        if name == SENT:
+            said += ", and gains are over this"
+        elif name != AS_IS:
             spread = f"{row['low']:+.2f} to {row['high']:+.2f}; p {row['p']:.2g} by Holm"
             said += f", gain {row['gain']:+.2f} ({'one context: no interval' if np.isnan(row['low']) else spread})"
         lines.append(f"{said}; {row['requests']:.1f} requests and {row['tokens']:.0f} tokens a question")

@@ -105,6 +105,22 @@ def test_gains_are_paired_over_contexts_and_adjusted_for_how_many_there_are(worl
     assert table["p"].iloc[0] != table["p"].iloc[0] and table["p"].iloc[1] == pytest.approx(2 * raw)
 
 
+def test_gains_are_over_what_a_search_sends_if_it_is_asked(world):
+    found = world[0].lookup(rows=ROWS, arms="competing", conditions=["order:best-first", "order:best-last"])
+    right = np.zeros((3, 1, 4, 3))
+    right[1, 0, :2] = 1
+    right[2, 0, :3] = 1
+    found.results["correct"][:] = right
+    table = found.compare_conditions()
+    assert table["gain"].tolist()[2] == pytest.approx(1 / 4), "and not 3/4, which is over the documents as they are"
+    assert table["gain"].isna().tolist() == table["p"].isna().tolist() == [True, True, False]
+    assert table["p"].iloc[2] == pytest.approx(flip_p_value(np.array([0.0, 0, 1, 0])))
+    lines = str(found).splitlines()
+    assert "gain" not in next(line for line in lines if line.startswith("as is: right"))
+    assert "gains are over this" in next(line for line in lines if line.startswith("order:best-first: right"))
+    assert "gain +0.25 (" in next(line for line in lines if line.startswith("order:best-last: right"))
+
+
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
