@@ -141,7 +141,7 @@ class Found:
         """Return what each condition changes, paired over contexts, and what it costs.
 
         ``right`` is the mean share of right answers with all documents, ``worst`` that of the worst place; ``gain`` is
-        over ``order:best-first`` if asked, else over all places alike, with its 95% interval; ``p`` is adjusted by Holm.
+        over ``order:best-first`` if asked, else over all places alike, with a 95% interval; ``p`` is Holm's.
         """
         if "condition" not in self.results.dims:
             raise errors.invalid("conditions", "a lookup under conditions", "one without")
