@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -227,13 +228,13 @@ def twenty_numbers(seen: Evidence) -> dict[str, Any]:
     }
 
 
-def rows_to_see(found: Difference, rows: int) -> int:
-    """Return how many rows show a difference of this size in four of five samples, in tens.
+def rows_to_see(found: Difference, rows: int) -> float:
+    """Return how many rows show a difference of this size in four of five samples, in tens; no number shows none.
 
     >>> rows_to_see(Difference(0.1, 0, 0, visible=0.2), 100)
     400
     """
-    return int(np.ceil(rows * (found.visible / found.mean) ** 2 / 10)) * 10
+    return math.inf if found.mean == 0 else math.ceil(rows * (found.visible / found.mean) ** 2 / 10) * 10
 
 
 def real_answer(seen: Evidence) -> str:

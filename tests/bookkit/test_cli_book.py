@@ -114,9 +114,9 @@ def test_the_figures_of_the_first_page_are_the_notebooks(make_book):
     for chapter in site.FIGURES:
         assert (ROOT / site.ASSETS / f"{chapter}.png").read_bytes() == site.figure_of(ROOT, chapter), chapter
     root = make_book()
-    (root / "notebooks" / "tokens.ipynb").write_text('{"cells": [], "metadata": {}, "nbformat": 4}')
+    (root / "notebooks" / "predictions.ipynb").write_text('{"cells": [], "metadata": {}, "nbformat": 4}')
     with pytest.raises(ValueError, match="expected a figure fig-real with a PNG output, received none"):
-        site.refresh_figure(root, "tokens")
+        site.refresh_figure(root, "predictions")
 
 
 def test_format_mends_what_it_can_and_names_the_rest(bookkit, tmp_path):
