@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from posbias.conditions import AS_IS, ChangedRun, Write
+from posbias.conditions import AS_IS, ChangedRun, Write, read_conditions
 from posbias.engines.local import LocalEngine
 from posbias.heads import choose_heads, looked_at
 from posbias.lookup.asking import ask_under, assemble
@@ -49,7 +49,7 @@ def look_up(
     """
     progress, task = progress and rank() == 0, task.scored(rows)
     with told(1, "step", "writing prompts", shown=progress) as bar:
-        contexts, placed = place_prompts(settings, task, rows)
+        contexts, placed = place_prompts(settings, task, rows, conditions)
         under = check_conditions(settings, task, contexts, conditions)
         bar.update()
     first = next(iter(placed.values()))[0]
@@ -128,8 +128,12 @@ def preview(settings: Settings, task: Task, rows: Sequence[Ask] | None, *, condi
     return "\n".join([f"{every[0].text}[{every[0].answer}]\n", last, *more])
 
 
-def place_prompts(settings: Settings, task: Task, rows: Sequence[Ask] | None) -> tuple[list[Context], Placed]:
+def place_prompts(
+    settings: Settings, task: Task, rows: Sequence[Ask] | None, conditions: Sequence[str] = ()
+) -> tuple[list[Context], Placed]:
     """Return what is asked and its prompts, or raise ValueError for what the tokenizer or the context cannot hold."""
+    for condition in read_conditions(conditions).values():
+        condition.check(settings.source.config())
     config, tokenizer = settings.source.config(), settings.source.load_tokenizer()
     task = task.scored(rows)
     if task.heads:
