@@ -1,6 +1,6 @@
 """A lookup under conditions: what a model cannot have, and each condition compared with what is as it is."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 
 import numpy as np
@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from posbias import errors
 from posbias.comparison.multiplicity import holm
-from posbias.conditions import AS_IS, ChangedRun, Write, read_conditions
+from posbias.conditions import AS_IS, ChangedRun, Write
 from posbias.lookup.contexts import Context
 from posbias.lookup.scores import LEVEL, flip_p_value, paired_difference
 from posbias.lookup.tasks import Task
@@ -30,12 +30,11 @@ def writer(settings: Settings, task: Task) -> Write:
 
 
 def check_conditions(
-    settings: Settings, task: Task, contexts: Sequence[Context], conditions: Sequence[str]
-) -> dict[str, ChangedRun]:
-    """Return conditions, or raise ValueError for what model, context or task cannot have; no weights are read."""
-    config, write, under = settings.source.config(), writer(settings, task), read_conditions(conditions)
-    for name, condition in under.items():
-        condition.check(config)
+    settings: Settings, task: Task, contexts: Sequence[Context], conditions: Mapping[str, ChangedRun]
+) -> None:
+    """Raise ValueError for a condition that the task cannot have, or whose prompts do not fit; no weights are read."""
+    config, write = settings.source.config(), writer(settings, task)
+    for name, condition in conditions.items():
         if task.name != "documents" and condition.changes != "model":
             raise errors.invalid("condition", "one that changes the model, for the task kv", name)
         if condition.changes == "tokens":
@@ -46,7 +45,6 @@ def check_conditions(
                 check_fits(config, settings.source.load_tokenizer(), len(prompt.ids + prompt.answer_ids))
             except ValueError as error:
                 raise ValueError(f"condition {name}: prompt {k}: {error}") from None
-    return under
 
 
 def compare_conditions(results: xr.Dataset) -> pd.DataFrame:
@@ -92,10 +90,10 @@ def table_lines(results: xr.Dataset) -> list[str]:
             spread = f"{row['low']:+.2f} to {row['high']:+.2f}; p {row['p']:.2g} by Holm"
             said += f", gain {row['gain']:+.2f} ({'one context: no interval' if np.isnan(row['low']) else spread})"
         lines.append(f"{said}; {row['requests']:.1f} requests and {row['tokens']:.0f} tokens a question")
-    return [*lines, choice(table)]
+    return [*lines, choose_condition(table)]
 
 
-def choice(table: pd.DataFrame) -> str:
+def choose_condition(table: pd.DataFrame) -> str:
     """Return in a sentence which condition is shown to give most right answers; of equals that which reads least."""
     shown = table[(table["low"] > 0) & (table["p"] <= LEVEL)]
     if shown.empty:

@@ -49,8 +49,7 @@ def look_up(
     """
     progress, task = progress and rank() == 0, task.scored(rows)
     with told(1, "step", "writing prompts", shown=progress) as bar:
-        contexts, placed = place_prompts(settings, task, rows, conditions)
-        under = check_conditions(settings, task, contexts, conditions)
+        contexts, placed, under = place_prompts(settings, task, rows, conditions)
         bar.update()
     first = next(iter(placed.values()))[0]
     one = Prompts(np.array([first[0].ids]), np.zeros(1, dtype=np.int64))
@@ -119,8 +118,7 @@ def provenance_of(
 
 def preview(settings: Settings, task: Task, rows: Sequence[Ask] | None, *, conditions: Sequence[str]) -> str:
     """Return the first prompt with its answer, how many prompts and tokens there are, and what a condition costs."""
-    contexts, placed = place_prompts(settings, task, rows)
-    under = check_conditions(settings, task, contexts, conditions)
+    contexts, placed, under = place_prompts(settings, task, rows, conditions)
     every = [*dict.fromkeys(p for contexts in placed.values() for context in contexts for p in context)]
     tokens = sum(len(prompt.ids) for prompt in every)
     last = f"{len(every)} prompts of {tokens} tokens in all, of which common beginnings are read once"
@@ -130,11 +128,11 @@ def preview(settings: Settings, task: Task, rows: Sequence[Ask] | None, *, condi
 
 def place_prompts(
     settings: Settings, task: Task, rows: Sequence[Ask] | None, conditions: Sequence[str] = ()
-) -> tuple[list[Context], Placed]:
-    """Return what is asked and its prompts, or raise ValueError for what the tokenizer or the context cannot hold."""
-    for condition in read_conditions(conditions).values():
-        condition.check(settings.source.config())
-    config, tokenizer = settings.source.config(), settings.source.load_tokenizer()
+) -> tuple[list[Context], Placed, dict[str, ChangedRun]]:
+    """Return what is asked, its prompts and conditions, or raise ValueError for what the model cannot have or hold."""
+    config, tokenizer, under = settings.source.config(), settings.source.load_tokenizer(), read_conditions(conditions)
+    for condition in under.values():
+        condition.check(config)
     task = task.scored(rows)
     if task.heads:
         choose_heads(task.heads, config)  # raises
@@ -147,4 +145,5 @@ def place_prompts(
                 check_fits(config, tokenizer, max(len(prompt.ids + prompt.answer_ids) for prompt in context))
             except ValueError as error:
                 raise ValueError(f"{'context' if rows is None else 'row'} {k}: {error}") from None
-    return contexts, placed
+    check_conditions(settings, task, contexts, under)
+    return contexts, placed, under

@@ -154,7 +154,7 @@ def wrong_numbers(counts: Float[np.ndarray, "P P"]) -> dict[str, float]:
     inner, alone_inner = (near_share(x * far_from_ends[:, None]) for x in (counts, alone))
     return {
         "inner_near": inner, "inner_near_place": alone_inner, "inner_near_chance": 2 / (P - 1),
-        "later": float(np.triu(wrong, 1).sum() / wrong.sum()),
+        "later": later_share(counts),
         "later_chance": float((by_place * (P - 1 - place)).sum() / (P - 1) / wrong.sum()),
         "near_chance": float((by_place * beside).sum() / (P - 1) / wrong.sum()),
     }  # fmt: skip
@@ -308,6 +308,15 @@ def other_numbers(seen: Evidence) -> dict[str, Any]:
     numbers |= named("others_bonus", tables.of_resamples(counts, tables.bonus))
     numbers |= named("long_ratio", unit_of_32(seen))
     return {f"reading_{name}": x for name, x in numbers.items()}
+
+
+def later_share(counts: Float[np.ndarray, "P P"]) -> float:
+    """Return which share of wrong answers is from a document behind the right one.
+
+    >>> later_share(np.array([[5.0, 1, 1], [2, 5, 0], [0, 0, 5]]))
+    0.5
+    """
+    return float(np.triu(counts, 1).sum() / (counts.sum() - counts.trace()))
 
 
 def near_share(counts: Float[np.ndarray, "P P"]) -> float:

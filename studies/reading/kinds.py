@@ -12,7 +12,7 @@ from posbias.lookup.contexts import KINDS, make_contexts
 from posbias.lookup.reading import end_pulls, fit_law, shares
 from posbias.lookup.tasks import Task
 from studies.reading import tables
-from studies.reading.evidence import Evidence, P
+from studies.reading.evidence import Evidence, P, later_share
 from studies.reading.tables import Counts
 
 PERMUTATIONS = 200
@@ -41,11 +41,6 @@ def end_of(place: int) -> Any:
     return lambda counts: float(end_pulls(fit_law(counts)[1])[place])
 
 
-def later(counts: Any) -> float:
-    """Return the share of wrong answers that are from behind the right document."""
-    return float(np.triu(counts, 1).sum() / (counts.sum() - counts.trace()))
-
-
 def kind_rows(seen: Evidence) -> dict[str, Counts]:
     """Return the sets of each kind, and all of them."""
     kinds, sets = np.array(kinds_of_sets(seen)), seen.sets["eight"]
@@ -58,7 +53,7 @@ def kind_table(seen: Evidence) -> pd.DataFrame:
     rows = {}
     for name, counts in kind_rows(seen).items():
         row: dict[str, Any] = {"sets": len(counts)}
-        for title, statistic in (wanted | {"later": later}).items():
+        for title, statistic in (wanted | {"later": later_share}).items():
             row[title] = "{:.2f} ({:.2f} to {:.2f})".format(*tables.of_resamples(counts, statistic, 200))
         rows[name] = row
     return pd.DataFrame(rows).T.rename_axis("facts are")

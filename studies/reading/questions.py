@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from posbias.comparison.resampling import interval, resample_weights
 from posbias.lookup.reading import FEWEST, count_sources, distances, fit_reading
-from studies.reading.evidence import near_share
+from studies.reading.evidence import later_share, near_share
 from studies.results import load
 
 ENTRY = "smollm2.eight"
@@ -25,7 +27,7 @@ def texts(least: float) -> dict[str, str]:
     said = f"We asked {len(source)} questions of Liu et al., with the right passage at each of {P} places."
     if wrong < FEWEST:
         return worded(f"{said} {wrong} mistakes are in one passage, too few to say from where.", "open", "")
-    low, high = near_interval(counts)
+    low, high = share_interval(counts, near_share)
     chance = float((distances(P) == 1).sum() / (P * (P - 1)))
     said += f" {wrong} of {source.size} answers are mistakes that one passage states:"
     near = f"{near_share(total):.0%} of {wrong} mistakes are from a neighbour ({low:.0%} to {high:.0%}; "
@@ -35,7 +37,7 @@ def texts(least: float) -> dict[str, str]:
     except ValueError:
         return worded(f"{said} {near}. These are too few to fit the law.", "open", near)
     fitted_low, fitted_high = law.sharpness_interval
-    behind, (less, more) = later_share(total), later_interval(counts)
+    behind, (less, more) = later_share(total), share_interval(counts, later_share)
     by_chance = float((total.sum(1) - total.diagonal()) @ np.arange(P - 1, -1, -1) / (P - 1) / wrong)
     after = f"{behind:.0%} are from a later passage ({less:.0%} to {more:.0%}; by chance {by_chance:.0%})"
     said += f" {near}, {after}, and γ is {law.sharpness:.2f} ({fitted_low:.2f} to {fitted_high:.2f})."
@@ -63,20 +65,8 @@ def worded(said: str, verdict: str, near: str) -> dict[str, str]:
     }
 
 
-def later_share(counts: np.ndarray) -> float:
-    """Return which share of wrong answers is from behind the right passage."""
-    return float(np.triu(counts, 1).sum() / (counts.sum() - counts.trace()))
-
-
-def later_interval(counts: np.ndarray) -> tuple[float, float]:
-    """Return its 95% interval over questions."""
-    drawn = [later_share(np.tensordot(w, counts, 1)) for w in resample_weights(len(counts), 400)]
-    low, high = interval(np.array(drawn))
-    return float(low), float(high)
-
-
-def near_interval(counts: np.ndarray) -> tuple[float, float]:
-    """Return the 95% interval over questions of the share of wrong answers that is from a neighbour."""
-    drawn = [near_share(np.tensordot(w, counts, 1)) for w in resample_weights(len(counts), 400)]
+def share_interval(counts: np.ndarray, share: Callable[[np.ndarray], float]) -> tuple[float, float]:
+    """Return the 95% interval over questions of a share of the wrong answers."""
+    drawn = [share(np.tensordot(w, counts, 1)) for w in resample_weights(len(counts), 400)]
     low, high = interval(np.array(drawn))
     return float(low), float(high)

@@ -47,26 +47,16 @@ class Signals:
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class Evidence(tables.Compared):
     """Hold the entries of ``results/remedies.nc`` and of ``questions.nc``."""
 
     kept: Mapping[str, xr.Dataset]
     questions: Mapping[str, xr.Dataset]
 
-    @cached_property
-    def right(self) -> dict[str, Float[np.ndarray, "C P"]]:
-        """Right answers by set and place under each condition."""
-        return tables.right_of(self.kept)
-
-    @cached_property
-    def table(self) -> pd.DataFrame:
-        """What each condition gains and costs, the best first."""
-        return tables.remedy_table(self.kept)
-
     @property
-    def tried(self) -> pd.DataFrame:
-        """The same of remedies alone."""
-        return self.table.drop([AS_IS, *FLOORS])
+    def entries(self) -> Mapping[str, xr.Dataset]:
+        """Right answers by set and place under each condition, among what else is kept."""
+        return self.kept
 
     @cached_property
     def attention(self) -> Float[np.ndarray, "C P T H D"]:

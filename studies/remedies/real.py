@@ -20,7 +20,7 @@ RANKED = "smollm2.questions"
 
 
 @dataclass(frozen=True, eq=False)
-class Real:
+class Real(tables.Compared):
     """Hold what was asked under remedies, by name, beside what was asked without."""
 
     kept: Mapping[str, xr.Dataset]
@@ -48,21 +48,6 @@ class Real:
             if name.startswith(f"{RANKED}-"):
                 found[name.removeprefix(f"{RANKED}-")] = x
         return {f"smollm2.{name}": x for name, x in found.items()}
-
-    @cached_property
-    def right(self) -> dict[str, Float[np.ndarray, "Q P"]]:
-        """Right answers by question and place under each condition."""
-        return tables.right_of(self.entries)
-
-    @cached_property
-    def table(self) -> pd.DataFrame:
-        """What each remedy gains and costs, the best first; ``sets`` are questions."""
-        return tables.remedy_table(self.entries)
-
-    @property
-    def tried(self) -> pd.DataFrame:
-        """The same of remedies alone."""
-        return self.table.drop([AS_IS, *FLOORS])
 
     @cached_property
     def pointed(self) -> dict[str, Float[np.ndarray, "Q"]]:

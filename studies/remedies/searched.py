@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 
-import numpy as np
 import pandas as pd
 import xarray as xr
-from jaxtyping import Float
 
 from posbias.comparison.multiplicity import holm
 from posbias.lookup.scores import flip_p_value, paired_difference
@@ -28,7 +26,7 @@ WAYS = ("search-last", *ALONE)
 
 
 @dataclass(frozen=True, eq=False)
-class Searched:
+class Searched(tables.Compared):
     """Hold answers to real questions, those to all passages in the search's order as what others are compared with."""
 
     real: Real
@@ -51,16 +49,6 @@ class Searched:
             correct = x["correct"].mean("place") if "place" in x["correct"].dims else x["correct"]
             ways[f"smollm2.{name}"] = x.assign(correct=correct.expand_dims("one", 1))
         return ways
-
-    @cached_property
-    def right(self) -> dict[str, Float[np.ndarray, "Q 1"]]:
-        """Right answers by question under each way."""
-        return tables.right_of(self.entries)
-
-    @cached_property
-    def table(self) -> pd.DataFrame:
-        """What each way gains over the order of the search, and costs."""
-        return tables.remedy_table(self.entries)
 
     @cached_property
     def pairs(self) -> pd.DataFrame:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -59,6 +61,30 @@ def right_of(kept: Mapping[str, xr.Dataset]) -> dict[str, Float[np.ndarray, "C P
     names = {key.split(".", 1)[1]: key for key in kept}
     shown = [x for x in names if x not in NOT_REMEDIES and not x.startswith("questions")]
     return {name: kept[names[name]]["correct"].values.astype(float) for name in shown}
+
+
+class Compared(ABC):
+    """What has entries with right answers under remedies, and the table of what each gains."""
+
+    @property
+    @abstractmethod
+    def entries(self) -> Mapping[str, xr.Dataset]:
+        """Right answers under each condition, as is among them, and what they cost, by entry."""
+
+    @cached_property
+    def right(self) -> dict[str, Float[np.ndarray, "C P"]]:
+        """Right answers by set, or by question, and place under each condition."""
+        return right_of(self.entries)
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """What each remedy gains and costs, the best first."""
+        return remedy_table(self.entries)
+
+    @property
+    def tried(self) -> pd.DataFrame:
+        """The same of remedies alone."""
+        return self.table.drop([AS_IS, *FLOORS])
 
 
 def gain_of(right: Mapping[str, Float[np.ndarray, "C P"]], name: str) -> Float[np.ndarray, "C"]:

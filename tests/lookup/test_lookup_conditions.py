@@ -11,7 +11,7 @@ from measuring import make, status
 import posbias
 from posbias import conditions
 from posbias.engines.local import Reader
-from posbias.lookup.conditioned import choice
+from posbias.lookup.conditioned import choose_condition
 from posbias.lookup.scores import flip_p_value
 from posbias.prompts import Ask, write_prompt
 
@@ -69,9 +69,9 @@ def test_what_is_printed_names_the_condition_to_choose():
     columns = {"right": [0.2, 0.6, 0.9, 0.7], "low": [np.nan, 0.2, -0.1, 0.3], "p": [np.nan, 0.05, 0.01, 0.06]}
     table = pd.DataFrame(columns | {"tokens": [9.0, 9, 9, 9]}, index=["as is", "one", "two", "three"])
     cheaper = pd.concat([table, table.loc[["one"]].rename(index={"one": "less"}).assign(tokens=3.0)])
-    assert choice(cheaper).startswith("Choose less: "), "of equals the one that reads less"
-    assert choice(table) == "Choose one: of what is shown to help it has most right answers, 60%"
-    assert choice(table.drop(index="one")).startswith("None of these is shown to help")
+    assert choose_condition(cheaper).startswith("Choose less: "), "of equals the one that reads less"
+    assert choose_condition(table) == "Choose one: of what is shown to help it has most right answers, 60%"
+    assert choose_condition(table.drop(index="one")).startswith("None of these is shown to help")
 
 
 def test_a_question_costs_what_it_would_alone(world):
