@@ -63,7 +63,7 @@ def summarise(results: xr.Dataset, *, prompts: bool = True, order: bool = True) 
     matrices = [name for name, x in results.data_vars.items() if "query" in x.dims]
     out = results.drop_vars([*matrices, *(name for name in dropped if name in results.variables)])
     out = out.drop_vars([name for name in out.coords if name not in out.dims])
-    for name in PER_PROMPT:
+    for name in (*PER_PROMPT, "contributions_own"):
         if name in out:
             out[name] = (out[name].dims, shave(out[name].values.astype(np.float32)), out[name].attrs)
     for name, values in arrays.items():

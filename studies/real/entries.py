@@ -24,7 +24,7 @@ from posbias.settings import Settings
 from studies.changes import measure_changes, measure_gradient
 from studies.making import go_on
 from studies.real.measure import ABOVE, measure_heads, measure_integrated, measure_sink
-from studies.summaries import summarise
+from studies.summaries import shave, summarise
 
 CHANGES = ("replaced", "deleted", "hidden")
 MARK = "\N{OBJECT REPLACEMENT CHARACTER}"
@@ -131,7 +131,7 @@ def measure_use(
         return row
 
     rows = go_on(settings.prompts, read, place(session, "use", *ways, front, *([str(each)] if each > 1 else [])))
-    arrays = {name: (("prompt", "position")[: x.ndim], x.astype(np.float32)) for name, x in rows.items()}
+    arrays = {name: (("prompt", "position")[: x.ndim], shave(x.astype(np.float32))) for name, x in rows.items()}
     return xr.Dataset(arrays, attrs=session.provenance() | {"front": front, "each": each})
 
 
