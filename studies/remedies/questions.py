@@ -52,6 +52,8 @@ CHOSEN = {
 
 The last two rankings do what the conditions ``one-by-one`` and ``fetched`` do; a test holds them to it.
 """
+SEEN = 50
+"""Questions that were counted in a search's order before :func:`measure_searched` was written; it leaves them out."""
 MEANINGS = {
     "correct": "1 where the answer holds an accepted answer",
     "kept": "1 where the right passage is among those asked with at last",
@@ -193,6 +195,46 @@ def measure_question_remedy(settings: Settings, text: str) -> xr.Dataset:
 
     path = unfinished(settings, f"questions-{short_name(text)}")
     return save(settings, go_on(len(rows), read, path, "questions"), condition=text)
+
+
+def measure_searched(settings: Settings) -> xr.Dataset:
+    """Return right answers (question, remedy) to passages in a search's order, and to one passage or this order turned.
+
+    The right passage is where the search has it. Of all questions asked the first :data:`SEEN` are left out.
+    """
+    engine, rows = open_engine(settings), load_rows(settings)[SEEN:]
+    write = partial(write_ask, engine.tokenizer)
+    alone = [name for name, (_, keep) in CHOSEN.items() if keep == 1]
+    last = Remedy("order:best-last").condition
+
+    def read(k: int) -> Row:
+        engine.forget()
+        ranked = Ranked(rows[k], engine, write, BEST, at=(rows[k].rank,))
+        [plain] = ranked.asks
+        right = f"(Title: {rows[k].passage.title}) {rows[k].passage.text}"
+        ways = {"as-is": (plain, (0, 0)), "search-last": (last.choose(last.rewrite(plain), engine, write), (0, 0))}
+        ways |= {name: (ranked.chosen(name)[0], ranked.costs[CHOSEN[name][0]]) for name in alone}
+        prompts = [write(ask) for ask, _ in ways.values()]
+        list(engine.generate(sorted(prompts, key=lambda prompt: len(prompt.ids)), MOST, UNTIL))
+        row = []
+        for prompt, (ask, (requests, tokens)) in zip(prompts, ways.values(), strict=True):
+            [said] = engine.generate([prompt], MOST, UNTIL)  # known by now
+            row.append({
+                "correct": np.array(is_right(rows[k], said.text)),
+                "kept": np.array(right in ask.documents),
+                "requests": np.array(requests + 1),
+                "tokens_read": np.array(tokens + len(prompt.ids) + len(said.ids)),
+            })  # fmt: skip
+        return {**stacked(row), "rank": np.array(rows[k].rank)}
+
+    found = go_on(len(rows), read, unfinished(settings, "questions-searched"), "questions")
+    dims = {"rank": ("question",)}
+    arrays = {
+        name: (dims.get(name, ("question", "remedy")), x.astype(np.int32), {"long_name": MEANINGS[name]})
+        for name, x in found.items()
+    }
+    about = {"dataset": "nq-open-oracle, Liu et al. 2023", "best": BEST, "first": SEEN}
+    return xr.Dataset(arrays, {"remedy": ["as-is", "search-last", *alone]}, provenance(settings) | about)
 
 
 def answers_under(condition: Any, engine: SetEngine, prompts: Sequence[Prompt]) -> list[str]:
