@@ -103,9 +103,7 @@ def save(settings: Settings, found: dict[str, np.ndarray], **about: str) -> xr.D
 class Ranked:
     """Hold one question at each place, and by ranking the scores of its passages there, higher is better."""
 
-    def __init__(
-        self, question: Question, engine: SetEngine, write: Write, heads: str, at: Sequence[int] = AT
-    ) -> None:
+    def __init__(self, question: Question, engine: SetEngine, write: Write, heads: str, at: Sequence[int] = AT) -> None:
         self.asks = [as_ask(question, place) for place in at]
         prompts = [write(ask) for ask in self.asks]
         shares = [attended(engine.reader, prompt) for prompt in prompts]
