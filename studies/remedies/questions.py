@@ -210,7 +210,10 @@ def measure_searched(settings: Settings) -> xr.Dataset:
         ranked = Ranked(rows[k], engine, write, BEST, at=(rows[k].rank,))
         [plain] = ranked.asks
         right = f"(Title: {rows[k].passage.title}) {rows[k].passage.text}"
-        ways = {"as-is": (plain, (0, 0)), "search-last": (last.choose(last.rewrite(plain), engine, write), (0, 0))}
+        ways: dict[str, tuple[Ask, tuple[int, float]]] = {
+            "as-is": (plain, (0, 0)),
+            "search-last": (last.choose(last.rewrite(plain), engine, write), (0, 0)),
+        }
         ways |= {name: (ranked.chosen(name)[0], ranked.costs[CHOSEN[name][0]]) for name in alone}
         prompts = [write(ask) for ask, _ in ways.values()]
         list(engine.generate(sorted(prompts, key=lambda prompt: len(prompt.ids)), MOST, UNTIL))
