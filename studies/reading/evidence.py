@@ -34,17 +34,6 @@ TITLES = {
     "plain": "8, plain text",
 }
 """What each kind of list is called in a table."""
-RIVALS = {
-    LAW: "the law: place, exponential fall with distance",
-    "place, exponential fall, bonus": "the law, and a bonus for the right document",
-    "place, power fall": "place, power of distance",
-    "place, Gaussian fall": "place, Gaussian of distance",
-    "both ends, exponential fall": "two ends and distance (places between alike)",
-    "place, bonus": "place, and a bonus for the right document",
-    "exponential fall alone": "distance alone",
-    "first-come": "first come: goes through the list, takes what fits",
-    "place alone": "place alone",
-}
 TRIED = np.arange(0, 3, 0.02)
 """Values of γ among which that of one competitor is found."""
 
@@ -129,6 +118,8 @@ def law_numbers(seen: Evidence) -> dict[str, Any]:
         "seventh_times": np.exp(law.pulls[6] - law.pulls[1:-1].mean()),
         "first_times": np.exp(law.ends[0]), "last_times": np.exp(law.ends[1]), "half_factor": np.exp(law.sharpness / 2),
     }  # fmt: skip
+    of_second = law.counts[1] * (np.arange(P) != 1)
+    numbers |= {"second_wrong": of_second.sum(), "second_first": of_second[0]}
     numbers |= named("bonus", bonus)
     rival = tables.rival_table(seen.first, seen.new).loc["place, bonus"]
     numbers |= named("lead", (rival["behind"], rival["low"], rival["high"]))
@@ -182,12 +173,13 @@ def deviance(fitted: Counts, judged: Counts) -> float:
     return 2 * (tables.saturated(total) - log_likelihood(half_law(fitted), total))
 
 
-def rivals_shown(seen: Evidence) -> pd.DataFrame:
-    """Return the table of rivals, each judged on the sets that it was not fitted to."""
-    shown = tables.rival_table(seen.first, seen.new).loc[list(RIVALS)].rename(index=RIVALS)
-    behind = [f"{x.behind:.0f} ({x.low:.0f} to {x.high:.0f})" for x in shown.itertuples()]
-    shown["behind the law (95%)"] = behind
-    return shown[["log-likelihood", "behind the law (95%)"]].rename_axis("what is fitted")
+def answers_missed(seen: Evidence) -> Float[np.ndarray, "P P"]:
+    """Return by cell how many answers were seen, less those that the law of the other half of the sets expects."""
+    missed = np.zeros((P, P))
+    for fitted, judged in ((seen.first, seen.new), (seen.new, seen.first)):
+        total = judged.sum(0)
+        missed += total - half_law(fitted) * total.sum(1, keepdims=True)
+    return missed
 
 
 def calibration(seen: Evidence, bins: int = 9) -> pd.DataFrame:
@@ -208,7 +200,8 @@ def calibration(seen: Evidence, bins: int = 9) -> pd.DataFrame:
         hits, mean, of = ((x * cells).sum((0, 2, 3)) for x in (counts, told, asked * cells))
         low, high = interval(weights @ hits / (weights @ of))
         rows.append((mean.sum() / of.sum(), hits.sum() / of.sum(), low, high))
-    return pd.DataFrame(rows, columns=["expected", "seen", "low", "high"])
+    table = pd.DataFrame(rows, columns=["expected", "seen", "low", "high"], index=range(1, bins + 1))
+    return table.rename_axis("ninth of the cells")
 
 
 def dose_sharpness(seen: Evidence, wrong: Any, of: Any) -> float:
@@ -247,7 +240,7 @@ def sharpness_table(seen: Evidence) -> pd.DataFrame:
     """Return γ of every kind of list, and that of eight documents carried over to it by each unit."""
     rows, eight = {}, seen.kept["eight"]
     for name, counts in seen.sets.items():
-        middle, low, high = tables.of_resamples(counts, lambda n: fit_law(n)[0], 200)
+        middle, low, high = tables.of_resamples(counts, lambda n: fit_law(n)[0])
         row: dict[str, Any] = {"sets": len(counts), "sharpness γ (95%)": f"{middle:.2f} ({low:.2f} to {high:.2f})"}
         for unit in tables.UNITS:
             step = tables.steps_between(seen.kept[name], unit)[0, 1]

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from studies.reading import network
-from studies.reading.evidence import Evidence, P, calibration, half_law, sixteen_expected
+from studies.reading.evidence import Evidence, P, answers_missed, half_law, sixteen_expected
 
 BLUE, SKY, RED, GREY = "#0072B2", "#56B4E9", "#D55E00", "#7f7f7f"
 
@@ -57,14 +57,19 @@ def draw_sixteen(seen: Evidence) -> Figure:
     return fig
 
 
-def draw_calibration(seen: Evidence) -> Figure:
-    """Draw seen shares of answers against those that the law of the other half expects, with intervals over sets."""
-    table = calibration(seen)
-    fig, ax = plt.subplots(figsize=(3.4, 2.7))
-    ax.plot([0, 1], [0, 1], "--", color=GREY)
-    ax.vlines(table["expected"], table["low"], table["high"], color="#000000", linewidth=3, alpha=0.35)
-    ax.plot(table["expected"], table["seen"], "o", color="#000000", markersize=4)
-    ax.set(xlabel="share that the law expects", ylabel="share seen", xlim=(0, 0.6), ylim=(0, 0.6))
+def draw_misses(seen: Evidence) -> Figure:
+    """Draw by cell how many answers more or fewer were seen than the law of the other half of the sets expects."""
+    more = answers_missed(seen)
+    fig, ax = plt.subplots(figsize=(3.6, 3.2))
+    image = ax.imshow(more, cmap="PuOr_r", vmin=-14, vmax=14)
+    ax.grid(False)
+    for row, column in np.ndindex(*more.shape):
+        if abs(more[row, column]) >= 0.5:
+            ax.text(column, row, f"{more[row, column]:+.0f}", ha="center", va="center", fontsize=8)
+    ticks = np.arange(P)
+    ax.set(xlabel="answer from document", ylabel="document asked for", xticks=ticks, yticks=ticks)
+    ax.set(xticklabels=ticks + 1, yticklabels=ticks + 1)
+    fig.colorbar(image, ax=ax, label="answers, seen − expected", shrink=0.85)
     return fig
 
 

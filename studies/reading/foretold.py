@@ -14,7 +14,7 @@ EXPECTED = {
     ("L-forms", "plain"): ("plain text, no chat template", "γ .7", "the law leads", 0.7, "reading_plain_sharpness"),
     ("L-forms", "thirty-two"): ("32 documents", "γ 1/4 of that of eight", "below 1/2", 0.25, "reading_long_ratio"),
     ("L-apart", ""): ("four look-alikes, apart or together", ".16 more right apart", "more", 0.16, "reading_gain"),
-    ("L-distance", "one competitor"): ("one competitor", "γ .81", "falls; γ .71 to .98", 0.81, "reading_dose"),
+    ("L-distance", "one competitor"): ("one competitor", "γ .81", "mistakes fall; γ .71 to .98", 0.81, "reading_dose"),
     ("L-match", "others"): ("eight unlike facts: bonus", "4", "above 1", 4.0, "reading_others_bonus"),
     ("L-match", "others, neighbours"): ("eight unlike facts: mistakes from neighbours", "few", "at most 1/3", 0.0, ""),
     ("L-ends", "occupied"): ("a neutral document at each end", "half of the pull", "at most half", 0.5, "reading_left"),
@@ -36,6 +36,7 @@ SOUGHT = (
     ("L-blur, slots", "γ by slot less γ by order", "blur_slot"),
 )
 """Claim, what is measured, and the name of its interval's ends."""
+WIDE = "too wide"
 POWER = 2.8 / 3.92
 """What is seen in four of five tests, over the width of a 95% interval: (1.96 + .84) / (2 · 1.96)."""
 
@@ -53,15 +54,20 @@ def foretold_table(made: Sequence[Check], numbers: Mapping[str, Any]) -> pd.Data
 
 def foretold_text(table: pd.DataFrame) -> str:
     """Return in a sentence how many thresholds and sizes of :func:`foretold_table` were met."""
-    met, sizes = table["met?"].value_counts(), table["size met?"].value_counts()
+    met, sizes = table["met?"].value_counts(), table["size met?"].value_counts().drop("—")
     kinds = [f"{met.get('yes', 0)} were met, {met.get('in part', 0)} in part", f"{met.get('no', 0)} not"]
     said = f"Of {len(table)} expectations {', '.join(kinds)}, and {met.get('open', 0)} is open"
-    return f"{said}; of {sizes.drop('—').sum()} sizes that we expected {sizes.get('yes', 0)} was right."
+    right, wrong, unclear = (sizes.get(x, 0) for x in ("yes", "no", WIDE))
+    sized = f"{right} were right, {wrong} wrong, and {unclear} too uncertain to tell"
+    return f"{said}. Of {sizes.sum()} sizes that we expected {sized}."
 
 
 def size_met(size: float, stem: str, numbers: Mapping[str, Any]) -> str:
-    """Return whether a size lies in the 95% interval of what was seen."""
-    return "yes" if numbers[f"{stem}_low"] <= size <= numbers[f"{stem}_high"] else "no"
+    """Return whether a size lies in the 95% interval of what was seen; one that has half and twice of it is no test."""
+    low, high = numbers[f"{stem}_low"], numbers[f"{stem}_high"]
+    if low <= size / 2 and high >= 2 * size:
+        return WIDE
+    return "yes" if low <= size <= high else "no"
 
 
 def verdict(check: Check) -> str:

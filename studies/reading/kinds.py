@@ -12,7 +12,7 @@ from posbias.lookup.contexts import KINDS, make_contexts
 from posbias.lookup.reading import end_pulls, fit_law, shares
 from posbias.lookup.tasks import Task
 from studies.reading import tables
-from studies.reading.evidence import Evidence, P, later_share
+from studies.reading.evidence import Evidence, P, later_share, named
 from studies.reading.tables import Counts
 
 PERMUTATIONS = 200
@@ -41,6 +41,11 @@ def end_of(place: int) -> Any:
     return lambda counts: float(end_pulls(fit_law(counts)[1])[place])
 
 
+def both_ends(counts: Any) -> float:
+    """Return the pulls of both ends together, which do not depend on whether the finger slips to one side."""
+    return float(sum(end_pulls(fit_law(counts)[1])))
+
+
 def kind_rows(seen: Evidence) -> dict[str, Counts]:
     """Return the sets of each kind, and all of them."""
     kinds, sets = np.array(kinds_of_sets(seen)), seen.sets["eight"]
@@ -49,12 +54,13 @@ def kind_rows(seen: Evidence) -> dict[str, Counts]:
 
 def kind_table(seen: Evidence) -> pd.DataFrame:
     """Return γ, pulls of the ends, bonus and share of later documents by kind of fact, with 95% intervals over sets."""
-    wanted = {"γ": lambda n: fit_law(n)[0], "first place": end_of(0), "last place": end_of(1), "bonus": tables.bonus}
+    wanted = {"γ": lambda n: fit_law(n)[0], "first place": end_of(0), "last place": end_of(1)}
+    wanted |= {"both together": both_ends, "bonus": tables.bonus, "later": later_share}
     rows = {}
     for name, counts in kind_rows(seen).items():
         row: dict[str, Any] = {"sets": len(counts)}
-        for title, statistic in (wanted | {"later": later_share}).items():
-            row[title] = "{:.2f} ({:.2f} to {:.2f})".format(*tables.of_resamples(counts, statistic, 200))
+        for title, statistic in wanted.items():
+            row[title] = "{:.2f} ({:.2f} to {:.2f})".format(*tables.of_resamples(counts, statistic))
         rows[name] = row
     return pd.DataFrame(rows).T.rename_axis("facts are")
 
@@ -71,7 +77,12 @@ def kind_numbers(seen: Evidence) -> dict[str, float]:
     gain = gain_of_kinds(sets, kinds)
     drawn = np.array([gain_of_kinds(sets, rng.permutation(kinds)) for _ in range(PERMUTATIONS)])
     apart = sum(expected_of(counts) for name, counts in kind_rows(seen).items() if name != "all")
-    return {
+    numbers = {}
+    for name, counts in kind_rows(seen).items():
+        numbers[f"kinds_factor_{name}"] = float(np.exp(fit_law(counts.sum(0))[0]))
+        numbers |= named(f"kinds_ends_{name}", tables.of_resamples(counts, both_ends))
+        numbers |= named(f"kinds_later_{name}", tables.of_resamples(counts, later_share))
+    return numbers | {
         "kinds_gain": gain, "kinds_dealt": float(np.median(drawn)), "kinds_most": float(np.quantile(drawn, 0.95)),
         "kinds_p": float((1 + (drawn >= gain).sum()) / (1 + PERMUTATIONS)),
         "kinds_first": float(apart[0, 0]), "one_first": float(expected_of(sets)[0, 0]), "seen_first": sets.sum(0)[0, 0],

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from studies.reading import evidence, kinds, network, predicted, questions
+from studies.reading import evidence, kinds, network, predicted, questions, rivals
 from studies.reading.evidence import Evidence
 from studies.reading.trained import trained_numbers
 
@@ -20,6 +20,7 @@ OF_EVIDENCE = (
     evidence.end_numbers,
     evidence.other_numbers,
     kinds.kind_numbers,
+    rivals.rival_numbers,
     network.heads_numbers,
     network.reader_numbers,
     network.patch_numbers,

@@ -15,6 +15,7 @@ from studies.results import load
 
 FORMS = {"these lists": "eight", "persons": "kinds", "plain text": "plain"}
 """Kinds of list that have pulls of their own, by what a table calls them."""
+BETWEEN = "between the ends (mean of the three)"
 
 
 def profiles() -> dict[str, Float[np.ndarray, "P"]]:
@@ -48,20 +49,32 @@ def of_others(values: Float[np.ndarray, "C P P"]) -> Float[np.ndarray, "P"]:
 def predicted_table(seen: Evidence) -> pd.DataFrame:
     """Return the rank correlation of each profile with the pulls of three kinds of list, sorted by the first.
 
-    ``between the ends`` is the mean over the three, without the first and the last place.
+    The last column is the mean over the three, without the first and the last place.
     """
     rows = {}
     pulls = {name: fit_law(seen.totals[kind])[1] for name, kind in FORMS.items()}
     for name, x in profiles().items():
         row = {form: spearmanr(x, b)[0] for form, b in pulls.items()}
-        row["between the ends"] = np.mean([spearmanr(x[1:-1], b[1:-1])[0] for b in pulls.values()])
+        row[BETWEEN] = np.mean([spearmanr(x[1:-1], b[1:-1])[0] for b in pulls.values()])
         rows[name] = row
     table = pd.DataFrame(rows).T.sort_values("these lists", ascending=False)
     return table.rename_axis("rank correlation with the pulls")
 
 
+def predicted_shown(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table in words, with a mark for each rollout that needs forward passes alone."""
+    shown = table.map("{:+.2f}".format)
+    shown.insert(0, "rollout from forward passes alone", ["✓" if x in rollout_rows() else "" for x in table.index])
+    return shown
+
+
+def rollout_rows() -> list[str]:
+    """Return what the rows of rollouts are called."""
+    return [f"{label} (other texts)" for label in rollout_labels()]
+
+
 def predicted_numbers(table: pd.DataFrame) -> dict[str, float]:
     """Return how many profiles were tried, how many are rollouts, and the best of these between the ends."""
-    rollouts = table.loc[[f"{label} (other texts)" for label in rollout_labels()]]
-    found = {"tried": len(table), "rollouts": len(rollouts), "rollout_between": rollouts["between the ends"].max()}
+    rollouts = table.loc[rollout_rows()]
+    found = {"tried": len(table), "rollouts": len(rollouts), "rollout_between": rollouts[BETWEEN].max()}
     return {f"reading_predict_{name}": float(x) for name, x in found.items()}

@@ -17,6 +17,8 @@ CARRIED = ("four", "sixteen", "between", "around", "inside")
 """Lists to which γ of eight documents is carried over."""
 UNITS = ("places", "tokens", "share")
 """In what distance may count: documents of the list, tokens, and documents divided by their number."""
+OWN = "place, exponential fall, own bonus of the first"
+"""The law with a bonus for the first document alone, if it is asked for."""
 
 Counts = Float[np.ndarray, "C P P"]
 
@@ -54,7 +56,22 @@ def rival_features(places: int) -> dict[str, Float[np.ndarray, "P P K"]]:
     found["both ends, exponential fall"] = np.concatenate([ends, -apart[..., None]], -1)
     found["exponential fall alone"] = -apart[..., None]
     found["place, exponential fall, bonus"] = np.concatenate([place, -apart[..., None], right], -1)
-    return found
+    return found | own_features(places)
+
+
+def own_features(places: int) -> dict[str, Float[np.ndarray, "P P K"]]:
+    """Return rivals in which an end has a bonus of its own: it is read more if it is asked for, and only then."""
+    apart, ends, own = distances(places)[..., None], np.zeros((places, places, 2)), np.zeros((places, places, 2))
+    place = np.broadcast_to(np.eye(places)[:, 1:], (places, places, places - 1))
+    ends[:, 0, 0] = ends[:, -1, 1] = own[0, 0, 0] = own[-1, -1, 1] = 1
+    parts = {
+        "place, own bonus of the first": (place, own[..., :1]),
+        "both ends, own bonuses": (ends, own),
+        "both ends, exponential fall, own bonus of the first": (ends, -apart, own[..., :1]),
+        OWN: (place, -apart, own[..., :1]),
+        "place, exponential fall, own bonuses": (place, -apart, own),
+    }
+    return {name: np.concatenate(features, -1) for name, features in parts.items()}
 
 
 def first_come(places: int, right: float, wrong: float) -> Float[np.ndarray, "P P"]:

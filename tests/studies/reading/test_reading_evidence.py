@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 
 from posbias.lookup.reading import shares
-from studies.reading import checks, evidence, foretold, kinds, network, questions, trained
+from studies.reading import checks, evidence, foretold, kinds, network, predicted, questions, rivals, trained
 
 PULLS = np.array([1.0, 0, 0, 0, 0, 0, 0, 2.0])
 LAW = shares(PULLS, 0.8)
@@ -96,6 +96,7 @@ def test_each_threshold_has_its_verdict():
         foretold.foretold_table([made(True, {})], {})
     ends = {"x_low": 0.1, "x_high": 0.2}
     assert [foretold.size_met(x, "x", ends) for x in (0.15, 0.25)] == ["yes", "no"]
+    assert foretold.size_met(0.15, "x", {"x_low": 0.05, "x_high": 0.4}) == foretold.WIDE
 
 
 def test_chance_is_weighted_by_mistakes():
@@ -164,3 +165,38 @@ def test_laws_by_kind_gain_where_kinds_differ():
     gain = kinds.gain_of_kinds(sets, names)
     assert gain > 100 > 5 * kinds.gain_of_kinds(sets, np.tile(["name", "year"], 30)) > 0
     assert kinds.kind_of("The Vanlin tower was restored in") == "year"
+
+
+def test_a_finger_that_slips_is_not_told_from_pulls_that_fall():
+    slip = 0.6 * np.subtract.outer(np.arange(8), np.arange(8)).T
+    weights = np.exp(PULLS - 0.6 * np.arange(8) + slip - 0.8 * np.abs(slip / 0.6))
+    assert weights / weights.sum(1, keepdims=True) == pytest.approx(LAW)
+    assert kinds.both_ends(1000 * LAW) == pytest.approx(3, abs=0.01)
+
+
+def test_a_bonus_of_the_first_document_is_told_from_its_pull():
+    own = np.zeros((8, 8))
+    own[0, 0] = 2
+    p = np.exp(np.log(LAW) + own)
+    p /= p.sum(1, keepdims=True)
+    assert rivals.own(0)(2000 * p) == pytest.approx(2, abs=0.01)
+    assert rivals.own(-1)(2000 * p[::-1, ::-1]) == pytest.approx(2, abs=0.01)
+    assert rivals.own(-1)(2000 * LAW) == pytest.approx(0, abs=0.01)
+    assert rivals.first_pull(2000 * p) == pytest.approx(1, abs=0.01)
+    sets = checks.drawn_from(np.random.default_rng(0), p, 200)
+    assert rivals.sum_over_sets(rivals.ahead(sets[:100], sets[100:]))[1] > 0
+    assert rivals.led_by(sets).sum() > 100
+
+
+def test_the_deviance_by_chance_is_that_of_a_law_that_holds(drawn):
+    found = rivals.deviance_by_chance(drawn, 60)
+    assert found["chance_low"] < evidence.deviance(drawn.first, drawn.new) < found["chance_high"]
+    assert 0.02 < found["chance_reached"] < 0.98
+    other = evidence.Evidence({"eight": entry(LAW, 60, 0), "eight-new": entry(shares(-PULLS, 0.1), 60, 1)})
+    assert rivals.deviance_by_chance(other, 20)["chance_reached"] == 0
+
+
+def test_rollouts_from_forward_passes_alone_are_marked():
+    found = predicted.predicted_shown(predicted.predicted_table(evidence.load_evidence()))
+    marked = found.index[found.iloc[:, 0] == "✓"]
+    assert len(marked) == len(predicted.rollout_labels()) and not any("influence" in x or "use" in x for x in marked)

@@ -1,0 +1,130 @@
+"""The law beside rivals that are fitted to the same sets, and a bonus of its own for the first document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from posbias.comparison.resampling import interval, resample_weights
+from posbias.lookup.reading import fit_choices
+from studies.reading import tables
+from studies.reading.evidence import LAW, Evidence, deviance, named
+from studies.reading.tables import OWN, Counts
+
+RIVALS = {
+    LAW: "the law: place, exponential fall with distance",
+    OWN: "the law, and a bonus for the first document alone",
+    "place, exponential fall, own bonuses": "the law, and a bonus for the first and one for the last",
+    "place, exponential fall, bonus": "the law, and one bonus for the right document",
+    "place, power fall": "place, power of distance",
+    "place, Gaussian fall": "place, Gaussian of distance",
+    "both ends, exponential fall, own bonus of the first": "two ends, distance, a bonus for the first",
+    "both ends, exponential fall": "two ends, distance (places between alike)",
+    "place, own bonus of the first": "no distance: place, a bonus for the first",
+    "both ends, own bonuses": "no distance: two ends, a bonus for each",
+    "place, bonus": "no distance: place, one bonus for the right document",
+    "exponential fall alone": "distance alone",
+    "first-come": "first come: goes through the list, takes what fits",
+    "place alone": "place alone",
+}
+"""What the law and its rivals are called in a table."""
+WITHOUT_DISTANCE = ("place, own bonus of the first", "both ends, own bonuses", "place, bonus", "place alone")
+
+
+def both_ways(seen: Evidence) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the tables of rivals: fitted to the first half of the sets and judged on the second, and exchanged."""
+    return tables.rival_table(seen.first, seen.new), tables.rival_table(seen.new, seen.first)
+
+
+def rivals_shown(seen: Evidence) -> pd.DataFrame:
+    """Return how far each rival is behind the law, judged on the sets that it was not fitted to."""
+    titles = ("behind the law, in nats (95%)", "halves exchanged")
+    shown = {}
+    for title, table in zip(titles, both_ways(seen), strict=True):
+        rows = table.loc[list(RIVALS)].rename(index=RIVALS)
+        shown[title] = pd.Series({x.Index: f"{x.behind:.0f} ({x.low:.0f} to {x.high:.0f})" for x in rows.itertuples()})
+    return pd.DataFrame(shown).rename_axis("what is fitted")
+
+
+def own(end: int) -> Callable[[Float[np.ndarray, "P P"]], float]:
+    """Return what gives the own bonus of the first (0) or of the last document (-1), with distance in the law."""
+
+    def bonus(counts: Float[np.ndarray, "P P"]) -> float:
+        features = tables.rival_features(len(counts))[OWN]
+        features[..., -1] = 0
+        features[end, end, -1] = 1
+        return float(fit_choices(features, counts)[0][-1])
+
+    return bonus
+
+
+def first_pull(counts: Float[np.ndarray, "P P"]) -> float:
+    """Return how much more the first place pulls than those between, if its own bonus is in the law."""
+    w, _ = fit_choices(tables.rival_features(len(counts))[OWN], counts)
+    return float(-w[: len(counts) - 2].mean())
+
+
+def ahead(fitted: Counts, judged: Counts) -> Float[np.ndarray, "C"]:
+    """Return by judged set how many nats the law gains by a bonus for the first document."""
+    expected = tables.rival_shares(fitted.sum(0))
+    return np.asarray(((np.log(expected[OWN]) - np.log(expected[LAW])) * judged).sum((1, 2)))
+
+
+def sum_over_sets(each: Float[np.ndarray, "C"]) -> tuple[float, float, float]:
+    """Return a sum and its 95% interval over sets."""
+    low, high = interval(resample_weights(len(each)) @ each)
+    return float(each.sum()), float(low), float(high)
+
+
+def rival_numbers(seen: Evidence) -> dict[str, float]:
+    """Return how the law stands beside its rivals, and what a bonus for the first document gains where."""
+    eight, tried = seen.sets["eight"], both_ways(seen)
+    behind = [table["low"].drop(LAW) > 0 for table in tried]
+    least = min(float(table.loc[list(WITHOUT_DISTANCE), "behind"].min()) for table in tried)
+    numbers = {
+        "tried": len(RIVALS) - 1, "behind": int((behind[0] & behind[1]).sum()), "without_distance": least,
+    }  # fmt: skip
+    numbers |= named("first", tables.of_resamples(eight, own(0))) | named("last", tables.of_resamples(eight, own(-1)))
+    numbers |= named("first_pull", tables.of_resamples(eight, first_pull))
+    halves = np.concatenate([ahead(seen.first, seen.new), ahead(seen.new, seen.first)])
+    numbers |= named("ahead", sum_over_sets(halves))
+    for name in ("kinds", "plain"):
+        numbers |= named(f"ahead_{name}", sum_over_sets(ahead(eight, seen.sets[name])))
+    for name, word in (("sixteen", "sixteen"), ("thirty-two", "long")):
+        numbers |= named(f"lead_{word}", sum_over_sets(led_by(seen.sets[name])))
+    numbers |= deviance_by_chance(seen)
+    return {f"rival_{name}": float(x) for name, x in numbers.items()}
+
+
+def led_by(sets: Counts) -> Float[np.ndarray, "C"]:
+    """Return by set the law's lead over place with a bonus, both fitted to the other half of the sets."""
+    halves, found = np.array_split(sets, 2), []
+    for fitted, judged in (halves, halves[::-1]):
+        expected = tables.rival_shares(fitted.sum(0))
+        gain = np.log(expected[LAW]) - np.log(expected["place, bonus"])
+        found.append((gain * judged).sum((1, 2)))
+    return np.concatenate(found[::-1])
+
+
+def deviance_by_chance(seen: Evidence, draws: int = 400) -> dict[str, float]:
+    """Return the deviance that the law has where it is true: half of the drawn answers fit it, the others judge it.
+
+    ``chance_reached`` is the share of draws, halves exchanged, that are as far off as what was seen.
+    """
+    rng, there, back = np.random.default_rng(0), [], []
+    p, asked = seen.law.expected, (seen.first.sum((0, 2)).astype(int), seen.new.sum((0, 2)).astype(int))
+    for _ in range(draws):
+        first, new = (rng.multinomial(many, p).astype(float)[None] for many in asked)
+        there.append(deviance(first, new))
+        back.append(deviance(new, first))
+    low, high = interval(np.array(there))
+    reached = np.mean(np.array(back) >= deviance(seen.new, seen.first))
+    return {
+        "chance": float(np.mean(there)),
+        "chance_low": float(low),
+        "chance_high": float(high),
+        "chance_reached": float(reached),
+    }
