@@ -1,4 +1,4 @@
-"""What the chapter ``why`` says of networks on texts of known memory: numbers, a table, a figure, and the checks."""
+"""What the chapter ``proper`` says of networks on texts of known memory: numbers, a table, a figure, and the checks."""
 
 from __future__ import annotations
 
@@ -149,20 +149,7 @@ def numbers(table: pd.DataFrame) -> dict[str, Any]:
         found[f"why_near_{quantity}"] = int(near(learnt, quantity).sum())
         found[f"why_half_{quantity}"] = int(near_half(learnt, quantity).sum())
         found[f"why_left_{quantity}"] = int(has_beginning(table, quantity).sum())
-    for network in NAMES:
-        found[f"why_half_{network}"] = halves_said(learnt[learnt["network"] == network])
     return found | {"why_asked_networks": SEEDS * len(NAMES) * len(TEXTS)}
-
-
-def halves_said(table: pd.DataFrame) -> str:
-    """Return in words within how many letters half of the use lies, for memories of 1, 8 and 64."""
-    said = []
-    for text in ("memory-1", "memory-8", "memory-64"):
-        halves = table.loc[table["text"] == text, "use half"]
-        if len(halves):
-            least, most = int(halves.min()), int(halves.max())
-            said.append(f"{least}" if least == most else f"{least} to {most}")
-    return f"{', '.join(said[:-1])} and {said[-1]}" if said else "none"
 
 
 def draw_halves(table: pd.DataFrame) -> None:

@@ -1,8 +1,9 @@
-"""What the chapter ``why`` says of the text: numbers, a table, a figure, and the checks of its claims."""
+"""What the chapter ``proper`` says of the text: numbers, a table, a figure, and the checks of its claims."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -33,6 +34,11 @@ class Evidence:
     split: pd.DataFrame
     rounded: dict[str, pd.DataFrame]
     """What rounding to 4 bits moves, of small models that it was measured of."""
+
+    @cached_property
+    def alike(self) -> pd.DataFrame:
+        """The parts if each text is divided by its own mean first, so that all weigh alike."""
+        return tables.split_table(self.order, "gradient", alike=True)
 
     def part(self, name: str) -> pd.Series:
         """Return value, low and high of one row, such as ``first eighth: proper``."""
@@ -95,33 +101,35 @@ def bits_checks(seen: Evidence) -> list[Check]:
 def numbers(seen: Evidence) -> dict[str, Any]:
     """Return what the prose says of the text."""
     by_order = tables.order_table(seen.order, "gradient")
-    rank, apart = seen.part("survives: rank"), seen.part("survives: apart")
     found: dict[str, Any] = {"why_orders_prompts": seen.order.sizes["prompt"]}
     for end in ENDS:
         for short, order in (("text", "written"), ("shuffled", "shuffled"), ("drawn", "drawn")):
             found[f"why_{end}_{short}"] = by_order.loc[order, f"{end} eighth"]
         for part in ("proper", "earned"):
             found[f"why_{end}_{part}"] = seen.part(f"{end} eighth: {part}")["value"]
-    found |= {"why_rank": rank["value"], "why_rank_low": rank["low"], "why_rank_high": rank["high"]}
+    sizes = tables.binned(seen.order["gradient"].sel(order=tables.PROPER).values).sum(1)
+    found["why_heaviest"] = sizes.max() / sizes.sum()
+    more = "last eighth: earned less proper"
+    found |= {"why_more_said": signed(seen.part(more)), "why_more_alike_said": signed(seen.alike.loc[more])}
     verdict = "true" if survives(seen.split) else "undecided" if may_survive(seen.split) else "false"
-    found |= {"why_apart": apart["value"], "why_survives": verdict, "why_bits": bits_said(seen)}
-    curves = tables.profiles(seen.order, "gradient")
-    for short, order in (("text", "written"), ("drawn", "drawn")):
-        found[f"why_three_{short}"] = float(curves[order][0][-3:].mean())
-    return found | parts_earned(seen)
+    return found | {"why_survives": verdict, "why_bits": bits_said(seen)} | parts_earned(seen)
+
+
+def signed(row: pd.Series) -> str:
+    """Return a difference with its interval, each with its sign."""
+    return "{value:+.2f} ({low:+.2f} to {high:+.2f})".format(**row)
 
 
 def parts_earned(seen: Evidence) -> dict[str, float]:
     """Return which part of the end's lead over an equal share the text earns: of two windows, and with texts alike."""
     curves = tables.profiles(seen.order, "gradient")
+    alike = tables.profiles(seen.order, "gradient", alike=True)
     text, drawn = curves["written"][0], curves["drawn"][0]
-    rows = {order: tables.binned(seen.order["gradient"].sel(order=order).values) for order in ("written", "drawn")}
-    alike = {order: (x / x.mean(1, keepdims=True)).mean(0) for order, x in rows.items()}
     eighth, three = tables.BINS // 8, 3
     return {
         "why_part_eighth": part_of_lead(text[-eighth:], drawn[-eighth:]),
         "why_part_three": part_of_lead(text[-three:], drawn[-three:]),
-        "why_part_alike": part_of_lead(alike["written"][-eighth:], alike["drawn"][-eighth:]),
+        "why_part_alike": part_of_lead(alike["written"][0][-eighth:], alike["drawn"][0][-eighth:]),
     }
 
 
@@ -135,40 +143,53 @@ def part_of_lead(text: Float[np.ndarray, "k"], drawn: Float[np.ndarray, "k"]) ->
 
 
 def shown(seen: Evidence) -> pd.DataFrame:
-    """Return both ends in three orders, and what the text earns there, in equal shares with intervals."""
-    table, rows = tables.order_table(seen.order, "gradient"), {}
-    for end, place in ENDS.items():
-        row = {}
-        for order, name in NAMES.items():
-            x = table.loc[order]
-            row[name] = ranged((x[f"{end} eighth"], x[f"{end} eighth low"], x[f"{end} eighth high"]))
-        earned = seen.part(f"{end} eighth: earned")
-        row["earned"] = ranged((earned["value"], earned["low"], earned["high"]))
-        rows[f"{end} eighth ({place})"] = row
+    """Return both ends in three orders, and what the text earns there, in equal shares with intervals.
+
+    First with all texts added, then with each divided by its own mean.
+    """
+    rows = {}
+    for alike, split in ((False, seen.split), (True, seen.alike)):
+        table = tables.order_table(seen.order, "gradient", alike=alike)
+        for end in ENDS:
+            row = {}
+            for order, name in NAMES.items():
+                x = table.loc[order]
+                row[name] = ranged((x[f"{end} eighth"], x[f"{end} eighth low"], x[f"{end} eighth high"]))
+            earned = split.loc[f"{end} eighth: earned"]
+            row["earned"] = ranged((earned["value"], earned["low"], earned["high"]))
+            rows[f"{end} eighth{', each text alike' if alike else ''}"] = row
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("influence, equal shares")
 
 
 def draw_orders(seen: Evidence) -> None:
-    """Draw influence by sixteenths of the prompt in three orders, with intervals over texts."""
-    curves = tables.profiles(seen.order, "gradient")
-    _, ax = plt.subplots(figsize=(5.2, 2.9))
+    """Draw influence by sixteenths of the prompt in three orders, with intervals over texts: two ways of averaging."""
+    _, axes = plt.subplots(1, 2, figsize=(6.4, 2.9), sharey=True)
     part = np.arange(1, tables.BINS + 1)
-    for name, colour in COLOURS.items():
-        mean, drawn = curves[name]
-        low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
-        ax.plot(part, mean, color=colour, marker="o", ms=3, label=NAMES[name])
-        ax.fill_between(part, low, high, color=colour, alpha=0.15, lw=0)
-    ax.axhline(1, color="0.6", lw=0.8)
-    ax.set(xlabel="sixteenth of the prompt", ylabel="influence, equal share = 1", yscale="log")
-    ax.set_yticks([0.6, 1, 2, 3, 4], ["0.6", "1", "2", "3", "4"])
-    ax.minorticks_off()
-    ax.legend(fontsize=8)
+    for ax, alike in zip(axes, (False, True), strict=True):
+        curves = tables.profiles(seen.order, "gradient", alike=alike)
+        for name, colour in COLOURS.items():
+            mean, drawn = curves[name]
+            low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
+            ax.plot(part, mean, color=colour, marker="o", ms=3, label=NAMES[name])
+            ax.fill_between(part, low, high, color=colour, alpha=0.15, lw=0)
+        ax.axhline(1, color="0.6", lw=0.8)
+        title = "each text alike" if alike else "all texts added"
+        ax.set(xlabel="sixteenth of the prompt", title=title, yscale="log", xticks=[1, 4, 8, 12, 16])
+    axes[0].set_ylabel("influence, equal share = 1")
+    axes[0].set_yticks([0.6, 1, 2, 3, 4], ["0.6", "1", "2", "3", "4"])
+    axes[0].minorticks_off()
+    axes[0].legend(fontsize=8)
 
 
 def is_proper(split: pd.DataFrame, end: str) -> bool:
     """Say whether an end is off an equal share where place tells nothing."""
     row = split.loc[f"{end} eighth: proper"]
     return bool(abs(row["value"]) >= LEAST and row["low"] * row["high"] > 0)
+
+
+def is_larger(split: pd.DataFrame, end: str) -> bool:
+    """Say whether what the text earns at an end is more than what is there without it."""
+    return bool(split.loc[f"{end} eighth: earned less proper", "low"] > 0)
 
 
 def is_smaller(split: pd.DataFrame, end: str) -> bool:
@@ -186,13 +207,13 @@ def may_survive(split: pd.DataFrame) -> bool:
     return bool(split.loc["survives: rank", "high"] >= RANK and split.loc["survives: apart", "low"] <= APART)
 
 
-def mixed_order(order: xr.Dataset, name: str) -> pd.DataFrame:
+def mixed_order(order: xr.Dataset, name: str, *, alike: bool = False) -> pd.DataFrame:
     """Return the parts of profiles in which the places of one order's prompts are mixed, the last token aside."""
     rng, one = np.random.default_rng(1), order.copy(deep=True)
     rows = one["gradient"].sel(order=name).values
     inner = rng.permuted(rows[:, :-1], axis=1)
     one["gradient"].loc[{"order": name}] = np.c_[inner, rows[:, -1]]
-    return tables.split_table(one, "gradient")
+    return tables.split_table(one, "gradient", alike=alike)
 
 
 def order_checks(seen: Evidence) -> list[Check]:
@@ -201,15 +222,14 @@ def order_checks(seen: Evidence) -> list[Check]:
     mixed = "places of drawn prompts mixed"
     for end, place in ENDS.items():
         x, less = (seen.part(f"{end} eighth: {part}") for part in ("proper", "earned less proper"))
-        figure = "{value:+.2f} ({low:+.2f} to {high:+.2f})"
         found.append(Check(
             "Y-proper", f"{end} eighth, gradient", f"SmolLM2 has a bias proper at the {place}.",
-            is_proper(seen.split, end), figure.format(**x), "the interval holds 0, or the part is below .10",
+            is_proper(seen.split, end), signed(x), "the interval holds 0, or the part is below .10",
             {mixed: [is_proper(flat, end)]}, "the interval holds 0", {},
         ))  # fmt: skip
         found.append(Check(
             "Y-earned", f"{end} eighth", f"The text earns the smaller part of the {place}.",
-            is_smaller(seen.split, end), f"sizes, earned less proper: {figure.format(**less)}",
+            is_smaller(seen.split, end), f"sizes, earned less proper: {signed(less)}",
             "the interval of earned less proper reaches 0",
             {mixed: [is_smaller(flat, end)]}, "the text earns the larger part", {},
         ))  # fmt: skip
@@ -220,4 +240,19 @@ def order_checks(seen: Evidence) -> list[Check]:
         f"rank {rank:.2f}, {apart:.2f} apart", "an interval lies wholly beyond its threshold",
         {"places of shuffled prompts mixed": shuffled}, "the profiles differ", {"undecided": not survives(seen.split)},
     ))  # fmt: skip
-    return found + bits_checks(seen)
+    return found + alike_checks(seen) + bits_checks(seen)
+
+
+def alike_checks(seen: Evidence) -> list[Check]:
+    """Return the checks of what the text earns if each text is divided by its own mean, which a reader asked for."""
+    mixed, found = mixed_order(seen.order, tables.PROPER, alike=True), []
+    for end, place in ENDS.items():
+        less = seen.alike.loc[f"{end} eighth: earned less proper"]
+        found.append(Check(
+            "Y-earned", f"{end} eighth, each text alike",
+            f"The text earns the smaller part of the {place}, each text alike.", not is_larger(seen.alike, end),
+            f"sizes, earned less proper: {signed(less)}", "the interval of earned less proper lies above 0",
+            {"places of drawn prompts mixed": [not is_larger(mixed, end)]}, "the text earns the larger part",
+            {"undecided": not is_smaller(seen.alike, end), "post_hoc": True},
+        ))  # fmt: skip
+    return found

@@ -31,15 +31,18 @@ def binned(values: Float[np.ndarray, "N n"], front: int = 0, bins: int = BINS) -
 
 
 def profiles(
-    entry: xr.Dataset, quantity: str, resamples: int = RESAMPLES
+    entry: xr.Dataset, quantity: str, resamples: int = RESAMPLES, *, alike: bool = False
 ) -> Mapping[str, tuple[Float[np.ndarray, "bins"], Float[np.ndarray, "B bins"]]]:
     """Return by order the mean profile over parts of the prompt, an equal share 1, and those of resampled prompts.
 
-    All orders are resampled alike: they are of the same prompts.
+    All orders are resampled alike: they are of the same prompts. In the mean a prompt weighs as much as it has in all,
+    unless ``alike`` divides each by its own mean first.
     """
     front, found = int(entry.attrs.get("front", 0)), {}
     for order in entry["order"].values.tolist():
         rows = binned(entry[quantity].sel(order=order).values, front)
+        if alike:
+            rows = rows / rows.mean(1, keepdims=True)
         drawn = resample_weights(len(rows), resamples) @ rows
         found[order] = (unit(rows.mean(0)) * rows.shape[1], unit(drawn) * rows.shape[1])
     return found
@@ -81,10 +84,10 @@ def ends_of(p: Float[np.ndarray, "... bins"]) -> dict[str, Float[np.ndarray, "..
     }
 
 
-def order_table(entry: xr.Dataset, quantity: str) -> pd.DataFrame:
+def order_table(entry: xr.Dataset, quantity: str, *, alike: bool = False) -> pd.DataFrame:
     """Return the four numbers of each order with their intervals: index ``order``, columns ``NAME``, low and high."""
     rows = {}
-    for order, (p, drawn) in profiles(entry, quantity).items():
+    for order, (p, drawn) in profiles(entry, quantity, alike=alike).items():
         row: dict[str, float] = {}
         means, many = ends_of(p), ends_of(drawn)
         for name, value in means.items():
@@ -94,13 +97,13 @@ def order_table(entry: xr.Dataset, quantity: str) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("order")
 
 
-def split_table(entry: xr.Dataset, quantity: str) -> pd.DataFrame:
+def split_table(entry: xr.Dataset, quantity: str, *, alike: bool = False) -> pd.DataFrame:
     """Return proper and earned parts of both ends, and whether the profile survives a random order of the tokens.
 
     ``proper`` is an eighth of the drawn tokens' profile less 1, ``earned`` the same eighth of the text less that. The
     row ``earned less proper`` compares their sizes; ``rank`` and ``apart`` compare the text with its tokens shuffled.
     """
-    by = profiles(entry, quantity)
+    by = profiles(entry, quantity, alike=alike)
     rows: dict[str, tuple[Any, Float[np.ndarray, "B"]]] = {}
     for end in ("first eighth", "last eighth"):
         one, many = (ends_of(x)[end] for x in by[PROPER])

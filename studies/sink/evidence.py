@@ -1,4 +1,4 @@
-"""What the chapter ``why`` says of the sink: numbers, a table, and the check of Y-sink."""
+"""What the chapter ``proper`` says of the sink: numbers, a table, and the check of Y-sink."""
 
 from __future__ import annotations
 
@@ -25,19 +25,6 @@ def load_evidence() -> Mapping[str, xr.Dataset]:
 def layer_table(entry: xr.Dataset) -> pd.DataFrame:
     """Return by layer what its silence alone costs and moves."""
     return tables.loss_table(entry).join(tables.change_table(entry, "gradient"))
-
-
-def layers_said(seen: Mapping[str, xr.Dataset]) -> str:
-    """Return a sentence on the sink's silence in one layer at a time."""
-    if "layers" not in seen:
-        return "Layer by layer this was not measured."
-    table, prompts = layer_table(seen["layers"]), seen["layers"].sizes["prompt"]
-    worst, most = str(table["loss"].idxmax()), table["loss"].max()
-    small = int((table["loss"] <= LIMITS["loss"]).sum())
-    return (
-        f"In one layer alone, silence costs at most {most:.3f} nats (layer {int(worst) + 1}); in {small} of "
-        f"{len(table)} layers it costs no more than our limit of {LIMITS['loss']:.2f} ({prompts} texts, in bfloat16)."
-    )
 
 
 def rows_shown(seen: Mapping[str, xr.Dataset]) -> pd.DataFrame:
@@ -70,10 +57,9 @@ def numbers(seen: Mapping[str, xr.Dataset]) -> dict[str, Any]:
     right = tables.answer_table(seen["answers"]).loc["silent"]
     return {
         "why_silent_loss": silent["loss"], "why_silent_low": silent["loss low"], "why_silent_high": silent["loss high"],
-        "why_silent_first": silent["first"], "why_silent_last": -silent["last"],
         "why_silent_right": right["change"], "why_silent_right_low": right["low"],
         "why_silent_right_high": right["high"], "why_sink_sets": seen["answers"].sizes["context"],
-        "why_sink_prompts": seen["text"].sizes["prompt"], "why_sink_layers": layers_said(seen),
+        "why_sink_prompts": seen["text"].sizes["prompt"],
     }  # fmt: skip
 
 

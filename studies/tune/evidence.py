@@ -16,7 +16,6 @@ from studies import results
 from studies.checks import Check, ranged
 from studies.tune import tables
 from studies.tune.facts import ASKED as ASKED_OF
-from studies.tune.follow import follow_checks, follow_said, texts_of
 from studies.tune.form import form_numbers
 from studies.tune.tables import BEFORE
 from studies.tune.tables import Answers as Arms
@@ -64,7 +63,6 @@ def load_evidence() -> Evidence:
 def numbers(seen: Evidence) -> dict[str, Any]:
     """Return what the prose says of training."""
     gains = tables.gain_table(seen.first)
-    every = gains.loc["every"]
     leads = [tables.gain_table(arms) for arms in seen.judged.values()]
     tabled = [tables.gain_table(arms) for arms in seen.by_seed.values()]
     return {
@@ -84,21 +82,9 @@ def numbers(seen: Evidence) -> dict[str, Any]:
         "why_last_ends": np.mean([tables.last_of_middle(x["ends"]) for x in seen.by_seed.values() if "ends" in x]),
         "why_lead_middle": leads_said(seen),
         "why_difference": differences_said(seen),
-        "why_every_gain": every["gain"],
-        "why_every_low": every["gain low"],
-        "why_every_high": every["gain high"],
         "why_controls": controls_said(seen),
-        "why_scope": scope_said(seen),
         "why_open": open_said(seen),
-        "why_follow": follow_said(texts_of(seen.kept)),
-        "why_follow_prompts": sizes_of_text(seen),
     }
-
-
-def sizes_of_text(seen: Evidence) -> int:
-    """Return of how many prompts of text something was measured."""
-    found = texts_of(seen.kept)
-    return int(found[BEFORE].sizes["prompt"]) if found else 0
 
 
 def listed(said: Sequence[str]) -> str:
@@ -130,9 +116,7 @@ def differences_said(seen: Evidence) -> str:
 def by_place(arms: Arms) -> dict[str, float]:
     """Return the right answers at some places that the prose names."""
     right = {arm: found[0] for arm, found in tables.right_by_place(arms).items()}
-    numbers = {f"why_place_first_{arm}": right[arm][0] for arm in (BEFORE, "middle")}
-    numbers |= {f"why_place_last_{arm}": right[arm][-1] for arm in (BEFORE, "middle")}
-    numbers |= {f"why_second_{arm}": right[arm][1] for arm in (BEFORE, "ends")}
+    numbers = {f"why_second_{arm}": right[arm][1] for arm in (BEFORE, "ends")}
     return numbers | {"why_late_ends": right["ends"][5:7].max()}
 
 
@@ -164,14 +148,6 @@ def seeds_with(seen: Evidence, arm: str) -> int:
 
 
 COUNTS = {1: "one seed", 2: "two seeds", 3: "three seeds"}
-
-
-def scope_said(seen: Evidence) -> str:
-    """Return with how many seeds Y-asked's two trainings were done, of those that its threshold asks for."""
-    every, middle = (seeds_with(seen, arm) for arm in ASKED)
-    if every == middle:
-        return COUNTS[every] + ("" if every >= SEEDS else " of the three that our threshold asks for")
-    return f"{COUNTS[every]} for every place and {COUNTS[middle]} for the middle, of three"
 
 
 def all_seeds_said(seen: Evidence) -> str:
@@ -326,5 +302,5 @@ def control_checks(seen: Evidence) -> list[Check]:
 
 
 def tune_checks(seen: Evidence) -> list[Check]:
-    """Return the checks of Y-asked and, once they are measured, those of its controls and of Y-follow."""
-    return [asked_check(seen), *control_checks(seen), *follow_checks(texts_of(seen.kept))]
+    """Return the checks of Y-asked and, once they are measured, of its controls."""
+    return [asked_check(seen), *control_checks(seen)]

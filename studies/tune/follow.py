@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -94,9 +95,16 @@ def follow_shown(found: Mapping[str, xr.Dataset]) -> pd.DataFrame:
     """Return the page's table: the middle half's share before, and by how much each training moves it."""
     rows = {}
     for quantity, row in change_table(found).iterrows():
-        moved = {name: ranged((row[arm], row[f"{arm} low"], row[f"{arm} high"]), 3) for arm, name in _NAMES.items()}
+        moved = {}
+        for arm, name in _NAMES.items():
+            moved[f"change, {name}"] = ranged((row[arm], row[f"{arm} low"], row[f"{arm} high"]), 3)
         rows[quantity] = {"before": f"{row['before']:.3f}", **moved, "by our thresholds": _SAID[verdict_of(row)]}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("share of the middle half")
+
+
+def numbers(found: Mapping[str, xr.Dataset]) -> dict[str, Any]:
+    """Return what the prose says of what training moves on running text."""
+    return {"why_follow": follow_said(found), "why_follow_prompts": found[BEFORE].sizes["prompt"] if found else 0}
 
 
 def follow_said(found: Mapping[str, xr.Dataset]) -> str:

@@ -35,9 +35,9 @@ def form_numbers(arms: Answers) -> dict[str, Any]:
         middle = middle_by_form(arms, arm)
         gain = paired_difference(middle["apart_correct"] - middle["correct"])
         found |= {f"why_form_{arm}": middle["apart_correct"].mean(), f"why_form_gain_{arm}": gain.mean}
+        found[f"why_form_ends_{arm}"] = arms[arm]["apart_correct"].values[:, ENDS].astype(np.float64).mean()
         found |= {f"why_form_low_{arm}": gain.low, f"why_form_high_{arm}": gain.high}
-    right = arms[BEFORE]["apart_correct"].values.astype(np.float64).mean(0)
-    return found | {"why_form_worst": right.min(), "why_form_best": right.max()}
+    return found
 
 
 def form_table(arms: Answers) -> pd.DataFrame:

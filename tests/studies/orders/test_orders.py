@@ -98,6 +98,37 @@ def test_the_split_is_that_of_a_network_whose_profile_is_known():
     assert split["last eighth: earned"] == pytest.approx(earned, abs=0.04) and earned > 0.4
 
 
+def rising(end, count=12, size=1.0):
+    """Return an entry of noisy profiles, drawn ones that rise to 2 and written ones to so much; the first is larger."""
+    rng, orders = np.random.default_rng(0), ["written", "shuffled", "drawn"]
+    to = {"written": end, "shuffled": 2.0, "drawn": 2.0}
+    rows = np.stack([np.linspace(1, to[x], N + 1) * rng.uniform(0.9, 1.1, (count, N + 1)) for x in orders], 1)
+    rows[0] *= size
+    return xr.Dataset({"gradient": (("prompt", "order", "position"), rows)}, {"order": orders})
+
+
+def test_texts_that_count_alike_do_not_weigh_by_their_size():
+    small, large = rising(4.0), rising(4.0, size=100.0)
+    tables_of = {alike: [tables.order_table(x, "gradient", alike=alike) for x in (small, large)] for alike in (0, 1)}
+    pd.testing.assert_frame_equal(*tables_of[1])
+    written = [table.loc["written"] for table in (*tables_of[0], tables_of[1][1])]
+    added, with_one_large, alike = (x["last eighth high"] - x["last eighth low"] for x in written)
+    assert with_one_large > added and added == pytest.approx(alike, abs=0.02)
+
+
+@pytest.mark.parametrize(("end", "verdict"), [(2.0, "smaller"), (99.0, "undecided"), (9.0, "larger")])
+def test_a_text_that_earns_more_than_is_proper_contradicts(end, verdict):
+    from studies.orders import evidence
+
+    order = rising(end, count=40)
+    if verdict == "undecided":  # for half of the texts the end is much more, for the others nothing
+        order["gradient"][::2, 0] = order["gradient"][::2, 2]
+    seen = evidence.Evidence(order, tables.split_table(order, "gradient"), {})
+    last = evidence.alike_checks(seen)[1]
+    assert last.passed == (verdict != "larger") and last.how["undecided"] == (verdict != "smaller")
+    assert last.how["post_hoc"] and last.part == "last eighth, each text alike"
+
+
 def test_a_network_without_an_order_has_no_bias_proper():
     """A mean over tokens reads every place alike, so that only a text with an order of its own could have a profile."""
     ids = sticky(2000, N, np.random.default_rng(1))

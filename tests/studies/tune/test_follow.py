@@ -82,7 +82,7 @@ def test_three_seeds_decide(seeds, undecided):
     assert check.passed and check.how["undecided"] == undecided
     assert np.mean(check.broken["places mixed"]) <= 0.2 and not any(check.broken["answers before turned round"])
     assert ("the three seeds that" in said["why_open"]) != undecided
-    assert said["why_scope"].startswith(("one seed of", "two seeds of", "three seeds")[seeds - 1])
+    assert said["why_seeds"] == ("one seed", "two seeds", "three seeds")[seeds - 1]
     assert ("every place, seed 1" in evidence.shown(seen).index) == (seeds > 1)
 
 
