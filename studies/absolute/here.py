@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from posbias.models.loading import Source
 from studies.absolute import leakage as theory
 from studies.absolute.interventions import bidirectional
 from studies.absolute.measure import PER_STRATUM, first_trajectory, read_components
+from studies.interventions import replaced_rope
 
 LENGTH, PATHS = 256, 8
 """Tokens of a prompt, and prompts whose first token is followed."""
@@ -60,4 +62,14 @@ def other_paths(here: Here) -> dict[str, list[bool]]:
     found["positions 1 to 4 for 0"] = [closed(here.path(text, k)) for k in range(1, 5)]
     with bidirectional(here.instrument):
         found["no causal mask"] = [closed(here.path(text))]
+    return found
+
+
+def rotation_losses(here: Here) -> dict[str, float]:
+    """Return the loss in nats per token on the prompts, with the model's own rotations and with two others."""
+    model, ids, found = here.instrument.model, torch.as_tensor(here.text), {}
+    for by in ("own", "identity", "scrambled"):
+        rotated = nullcontext() if by == "own" else replaced_rope(here.instrument, by)  # type: ignore[arg-type]
+        with torch.no_grad(), rotated:
+            found[f"absolute_loss_{by}"] = float(model(ids, labels=ids).loss)
     return found

@@ -6,6 +6,7 @@ import torch
 from measuring import N, make, prompts
 
 from posbias.measure.instrument import Instrument
+from studies.absolute.here import Here, rotation_losses
 from studies.absolute.interventions import bidirectional, replaced_embeddings
 from studies.absolute.leakage import explained, leakage, permutation_p_values, position_basis, sample_pairs
 from studies.absolute.measure import first_trajectory, path_spread, read_components, read_heads, read_pairs
@@ -181,3 +182,11 @@ def test_models_that_an_intervention_cannot_act_on_are_refused():
     with pytest.raises(ValueError, match="model: expected attention with a mask"), bidirectional(mpt):
         mpt.forward(prompts(), lambda reading: None)
     assert mpt.causal and not any(m._forward_pre_hooks for m in mpt.model.modules())
+
+
+def test_losses_with_other_rotations_are_those_of_the_model():
+    ours, ids = Instrument(make("llama")), prompts()
+    found = rotation_losses(Here(ours, None, ids.numpy(), None))
+    with torch.no_grad():
+        own = torch.nn.functional.cross_entropy(ours.model(ids).logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+    assert found["absolute_loss_own"] == pytest.approx(float(own), rel=1e-5) and len({*found.values()}) == 3
