@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from posbias.predict import PREDICTORS, predict
 from studies.real.evidence import Seen
-from studies.real.tables import part_of, profile_of
+from studies.real.tables import profile_of
 from studies.real.use import FORMS
 
 WAYS = {"gradient": ("#000000", "sensitivity"), "replaced": ("#CC79A7", "use")}
@@ -29,14 +29,14 @@ def draw_use(seen: Seen) -> Figure:
         n = entry.sizes["position"]
         for way, (colour, label) in WAYS.items():
             p = pd.Series(profile_of(entry[way].values))
-            p /= p[part_of("next", n)].mean()
+            p *= n
             smooth = p.rolling(n // 32, center=True, min_periods=1).mean()
             ax.plot(np.arange(n), smooth, color=colour, label=label)
             ax.plot(0, p.iloc[0], "o", color=colour, markersize=5)
         ax.axhline(1, color=GREY, linestyle="--", linewidth=0.9)
         ax.set(xlabel="token of the text", xlim=(-n / 64, n), yscale="log", title=title)
-        ax.set_ylim(0.5, 60)
-    axes[0].set_ylabel("× next three eighths")
+        ax.set_ylim(0.4, 40)
+    axes[0].set_ylabel("× average token")
     axes[0].yaxis.set_major_formatter("{x:g}")
     axes[0].legend(loc="upper center", labelcolor="linecolor")
     return fig

@@ -35,6 +35,44 @@ LONGER = {name: f"{name}.use-256-builtin" for name in MODEL_COLOURS}
 Kept = Mapping[str, xr.Dataset]
 
 
+def part_table(kept: Kept) -> pd.DataFrame:
+    """Return what parts of each form count by gradient and by replacement, in average tokens, and the ratio of both."""
+    names = {short: name for short, (_, name) in FORMS.items()} | FRONTS
+    return gap_table({short: kept[name] for short, name in names.items()}, resamples=1000)
+
+
+def forms_shown(parts: pd.DataFrame) -> pd.DataFrame:
+    """Return the page's table: each part by gradient and by replacement, and how they differ at the beginning."""
+    rows = {}
+    for short, (title, _) in FORMS.items():
+        row = {words: _both(parts.loc[short, part]) for part, words in PARTS.items()}
+        for part in ("first", "rest"):
+            said = parts.loc[(short, part), ["times", "low", "high"]]
+            row[f"ratio, {PARTS[part]} (95%)"] = "{:.2f} ({:.2f} to {:.2f})".format(*said)
+        rows[title] = row
+    return pd.DataFrame.from_dict(rows, "index").rename_axis("sensitivity / use")
+
+
+def _both(row: pd.Series) -> str:
+    return " / ".join(f"{row[way]:.1f}" for way in WAYS)
+
+
+def form_numbers(parts: pd.DataFrame) -> dict[str, float]:
+    """Return what each part counts in each form, in average tokens, and in plain text at least and at most."""
+    found: dict[str, float] = {}
+    for (short, part), row in parts.drop(index="next", level="part").iterrows():
+        found |= {f"use_{part}_{name}_{short}": row[name] for name in (*WAYS, "times")}
+        found |= {f"use_{part}_times_{short}_{end}": row[end] for end in ("low", "high")}
+    plain = parts.loc[[*PLAIN]]
+    for part in PARTS:
+        of_part = plain.xs(part, level="part")
+        for name in (*WAYS, "times"):
+            found[f"use_{part}_{name}_least"] = of_part[name].min()
+            found[f"use_{part}_{name}_most"] = of_part[name].max()
+    assert (plain.xs("end", level="part")["high"] < 1).all()  # the end is used more, as the page says
+    return found
+
+
 def over_next(profiles: Float[np.ndarray, "B n"], part: str) -> Float[np.ndarray, "B"]:
     """Return what the mean token of a part has, over the mean token of the second to fourth eighths."""
     n = profiles.shape[1]
@@ -43,75 +81,40 @@ def over_next(profiles: Float[np.ndarray, "B n"], part: str) -> Float[np.ndarray
 
 
 def counted(entry: xr.Dataset, way: str, part: str) -> float:
-    """Return how much a part counts by gradient or replacement, in the page's unit."""
+    """Return how many times as much as the second to fourth eighths a part counts by gradient or replacement."""
     return float(over_next(profile_of(entry[way].values)[None], part).item())
 
 
 def gap_of(entry: xr.Dataset, part: str) -> tuple[float, float, float]:
-    """Return how many times as much a part counts by gradient as by replacement, with its 95% interval."""
+    """Return how many times as much that is by gradient as by replacement, with its 95% interval."""
     drawn = [over_next(draw_profiles(entry[way].values, 1000), part) for way in WAYS]
     low, high = interval(drawn[0] / drawn[1])
     whole = counted(entry, "gradient", part) / counted(entry, "replaced", part)
     return whole, float(low), float(high)
 
 
-def forms_shown(kept: Kept) -> pd.DataFrame:
-    """Return the page's table: each part by gradient and by replacement, and the gap of the beginning."""
-    rows = {}
-    for title, name in FORMS.values():
-        row = {}
-        for part, words in PARTS.items():
-            row[words] = " / ".join(f"{counted(kept[name], way, part):.1f}" for way in WAYS)
-        row["ratio at the rest of the first eighth (95%)"] = "{:.2f} ({:.2f} to {:.2f})".format(
-            *gap_of(kept[name], "rest")
-        )
-        rows[title] = row
-    return pd.DataFrame.from_dict(rows, "index").rename_axis("sensitivity / use")
+def control_numbers(kept: Kept) -> dict[str, float]:
+    """Return how the beginning differs by both ways if the end, which is used more, has no part in the unit."""
+    gaps = {short: gap_of(kept[FORMS[short][1]], "rest") for short in (*PLAIN, "chat_about")}
+    plain = [gaps[short] for short in PLAIN]
+    return {
+        "use_control_least": min(gap for gap, _, _ in plain),
+        "use_control_most": max(gap for gap, _, _ in plain),
+        "use_control_low": min(low for _, low, _ in plain),
+        "use_control_chat": gaps["chat_about"][0],
+        "use_tip_256": counted(kept[FORMS["256"][1]], "replaced", "first"),
+        "use_tip_gradient_256": counted(kept[FORMS["256"][1]], "gradient", "first"),
+    }
 
 
-def form_numbers(kept: Kept) -> dict[str, float]:
-    """Return how much the first token (``tip``) and the rest of its eighth (``arm``) count in each form."""
-    found: dict[str, float] = {}
-    names = {short: name for short, (_, name) in FORMS.items()} | FRONTS
-    for short, name in names.items():
-        entry = kept[name]
-        found |= {
-            f"use_tip_{short}": counted(entry, "replaced", "first"),
-            f"use_tip_gradient_{short}": counted(entry, "gradient", "first"),
-            f"use_arm_replaced_{short}": counted(entry, "replaced", "rest"),
-            f"use_arm_gradient_{short}": counted(entry, "gradient", "rest"),
-            f"use_end_replaced_{short}": counted(entry, "replaced", "end"),
-            f"use_end_gradient_{short}": counted(entry, "gradient", "end"),
-        }
-        for end, x in zip(("low", "high"), gap_of(entry, "rest")[1:], strict=True):
-            found[f"use_gap_{short}_{end}"] = x
-    asked = [found[f"use_arm_replaced_{x}"] for x in ("about", "chat", "chat_about")]
-    found |= {"use_arm_asked_least": min(asked), "use_arm_asked_most": max(asked)}
-    assert all(found[f"use_end_gradient_{x}"] < found[f"use_end_replaced_{x}"] for x in PLAIN)
-    return found | _ranges(found)
-
-
-def _ranges(found: Mapping[str, float]) -> dict[str, float]:
-    """Return the least and the most of the numbers of plain text."""
-    tips = [found[f"use_tip_gradient_{x}"] / found[f"use_tip_{x}"] for x in PLAIN]
-    ranges: dict[str, float] = {"use_gap_least": min(tips), "use_gap_most": max(tips)}
-    for way in WAYS:
-        arms = [found[f"use_arm_{way}_{x}"] for x in PLAIN]
-        ranges |= {f"use_arm_{way}_least": min(arms), f"use_arm_{way}_most": max(arms)}
-    return ranges
-
-
-def share_numbers(kept: Kept) -> dict[str, float]:
-    """Return the first token's shares of the whole prompt, and how many times its use its gradient is in a chat."""
-    entries = {short: kept[name] for short, (_, name) in FORMS.items()}
-    gaps = gap_table(entries, resamples=1000).xs("first", level="part")
-    found: dict[str, float] = {"use_prompts": entries["256"].sizes["prompt"]}
-    found["use_gradient_256"], found["use_replaced_256"] = gaps.loc["256", [*WAYS]]
-    found["use_gradient"], found["use_replaced"] = gaps.loc["64", [*WAYS]]
-    for short in ("chat", "chat_about"):
-        found |= {f"use_{short}_{end}": gaps.loc[short, end] for end in ("low", "high")}
-    for short in PLAIN[1:]:
-        low, high = interval(first_shares(entries[short])[1])
+def share_numbers(kept: Kept, parts: pd.DataFrame) -> dict[str, float]:
+    """Return what the twelve claims say of the first token, and how many prompts there are."""
+    entries = {short: kept[FORMS[short][1]] for short in PLAIN[1:]}
+    first = parts.xs("first", level="part").loc["256"]
+    found: dict[str, float] = {f"use_{way}_256": first[way] for way in WAYS}
+    found["use_prompts"] = entries["256"].sizes["prompt"]
+    for short, entry in entries.items():
+        low, high = interval(first_shares(entry)[1])
         found |= {f"use_first_low_{short}": float(low), f"use_first_high_{short}": float(high)}
     return found
 
@@ -126,18 +129,20 @@ def ways_entry(kept: Kept) -> xr.Dataset:
 
 
 def within_numbers(kept: Kept) -> dict[str, float]:
-    """Return the rank correlation of gradient and use over the tokens of a single prompt, a median."""
-    return {"use_within": float(np.median(within_prompts(kept["smollm2.use-64"])))}
+    """Return the rank correlation of gradient and use over the tokens of a single prompt, medians."""
+    ranks = {short: float(np.median(within_prompts(kept[name]))) for short, (_, name) in FORMS.items()}
+    return {f"use_within_{short}": rank for short, rank in ranks.items()}
 
 
 def small_numbers(kept: Kept) -> dict[str, float]:
-    """Return how much the rest of the first eighth counts in the ten small models, at 64 tokens, at most."""
+    """Return how many times as much as its middle the rest of the first eighth counts in the ten models, at most."""
     found: dict[str, float] = {}
     for way in WAYS:
         found[f"use_small_arm_{way}_most"] = max(counted(kept[x], way, "rest") for x in SMALL.values())
     return found
 
 
-def numbers(kept: Kept) -> dict[str, float]:
+def numbers(kept: Kept, parts: pd.DataFrame) -> dict[str, float]:
     """Return all numbers of use that the book's prose quotes."""
-    return form_numbers(kept) | share_numbers(kept) | within_numbers(kept) | small_numbers(kept)
+    of_parts = form_numbers(parts) | control_numbers(kept) | share_numbers(kept, parts)
+    return of_parts | within_numbers(kept) | small_numbers(kept)

@@ -148,9 +148,9 @@ def counted(decided: pd.DataFrame) -> dict[str, int]:
 
 def u_numbers(seen: Long, samples: Samples) -> dict[str, float | str]:
     """Return in how many models there is a U, at 256 tokens and at 1,024, and how lopsided it is."""
-    short = u_decisions(reaching(samples), resamples=1000)
+    short = u_decisions(samples, resamples=1000)
     kinds, long = counted(short), counted(seen.decided)
-    profiles = [samples[name].profile for name in short.index]
+    profiles = [x.profile for x in reaching(samples).values()]
     shapes = [u_shape(p, smooth=SMOOTH) for p in profiles]
     times = [u.start / u.trough for u in shapes]
     return {
@@ -159,6 +159,7 @@ def u_numbers(seen: Long, samples: Samples) -> dict[str, float | str]:
         "influence_times_least": min(times),
         "influence_times_most": max(times),
         "influence_below": sum(float(p[0]) * p.size < 1 for p in profiles),
+        "influence_window_first": samples["mistral-12"].profile[0] * samples["mistral-12"].profile.size,
         "influence_long_u": long["yes"],
         "influence_long_judged": sum(long.values()),
         "influence_long_open_names": ", ".join(seen.decided.index[seen.decided["u"] == "open"]),

@@ -8,14 +8,14 @@ from studies.real import use
 from studies.real.evidence import ceiling, without_first
 
 
-def entry(gradient, replaced, prompts=40):
+def entry(gradient: np.ndarray, replaced: np.ndarray, prompts: int = 40) -> xr.Dataset:
     """Return prompts whose mean is known, with a little noise that both ways share."""
     noise = np.random.default_rng(0).uniform(0.9, 1.1, (prompts, len(gradient)))
     both = {"gradient": gradient, "replaced": replaced}
     return xr.Dataset({way: (("prompt", "position"), np.array(p) * noise) for way, p in both.items()})
 
 
-def test_a_part_is_counted_in_the_mean_of_the_next_three_eighths():
+def test_a_part_is_counted_in_the_mean_of_the_next_three_eighths() -> None:
     flat, raised = np.ones(32), np.ones(32)
     raised[0], raised[1:4] = 6, 3
     made = entry(raised, flat)
@@ -26,7 +26,20 @@ def test_a_part_is_counted_in_the_mean_of_the_next_three_eighths():
     assert low <= gap <= high and gap == pytest.approx(3, rel=1e-9)  # noise is the same by both ways
 
 
-def test_the_ceiling_is_what_halves_allow():
+def test_a_part_is_counted_in_average_tokens() -> None:
+    gradient, used = np.ones(32), np.ones(32)
+    gradient[0], gradient[1:4], used[28:] = 12, 4, 3
+    names = [*use.FRONTS.values(), *(name for _, name in use.FORMS.values())]
+    parts = use.part_table({name: entry(gradient, used) for name in names})
+    found = use.form_numbers(parts)
+    assert found["use_first_gradient_256"] == pytest.approx(12 / gradient.mean(), rel=0.1)
+    assert found["use_rest_replaced_64"] == pytest.approx(1 / used.mean(), rel=0.1)
+    ratio = 4 / gradient.mean() * used.mean()
+    assert found["use_rest_times_most"] == pytest.approx(ratio, rel=0.05)
+    assert use.forms_shown(parts).loc["plain text", "last eighth"] == "0.6 / 2.4"
+
+
+def test_the_ceiling_is_what_halves_allow() -> None:
     """Two halves of a signal and noise of one variance each: a perfect prediction ranks the mean with sqrt(2/3)."""
     rng = np.random.default_rng(0)
     signal, (one, other) = rng.normal(size=10_000), rng.normal(size=(2, 10_000))
@@ -34,5 +47,5 @@ def test_the_ceiling_is_what_halves_allow():
     assert ceiling(halves) == pytest.approx(np.corrcoef(signal, signal + (one + other) / 2)[0, 1], abs=0.02)
 
 
-def test_the_first_token_is_left_out():
+def test_the_first_token_is_left_out() -> None:
     assert without_first(np.array([0.5, 0.3, 0.2])).tolist() == pytest.approx([0.6, 0.4])
