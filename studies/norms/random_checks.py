@@ -155,7 +155,7 @@ def little_left(rows: pd.DataFrame) -> dict[str, list[bool]]:
 
 
 def review_checks(seen: Simulated) -> list[Check]:
-    """Return the checks of what a review says: recency is gone without residuals, or without positions."""
+    """Return the checks of whether recency is gone without residuals, or without positions."""
     low, said = seen.low, {True: "passes", False: "fails"}
     lone, mixed = (seen.depths[16, 0.8]["slope"][kind] for kind in ("none", "pre"))
     clear = low.query("residual == 'pre' and probability > 0.5 + 10 * error")
@@ -166,7 +166,8 @@ def review_checks(seen: Simulated) -> list[Check]:
     wide = recency.disappears(low.query("alpha == 0 and d >= 64"))
     return [
         Check(
-            "LN-rebuttal", "without residuals", "The review: \"recency\" disappears without residuals.",
+            "LN-rebuttal", "without residuals",
+            "Without a residual connection the preference for later keys disappears.",
             recency.disappears(stripped),
             f"without a residual connection the recency probability exceeds 1/2, and is higher than with one in "
             f"{stronger} of {len(clear)} settings; without a norm this check {said[no_norm]}. But at width 16 and α = "
@@ -179,7 +180,7 @@ def review_checks(seen: Simulated) -> list[Check]:
             {"in_part": bool(lone[12] < 0.01 * lone[2] and mixed[12] > 0.2)},
         ),
         Check(
-            "LN-rebuttal", "embeddings without position", "The review: \"recency\" disappears without positions.",
+            "LN-rebuttal", "embeddings without position", "Without embeddings of positions it disappears.",
             recency.disappears(shuffled),
             "with shuffled tokens of width 16 and α = 0.8 the recency probability is "
             f"{seen.shuffled['probability']['none', 2]:.3f} in layer 2, more in deeper layers; for wide tokens at "

@@ -98,7 +98,8 @@ def reading_check(seen: Mixing) -> Check:
     broken["attention output 1% too large, in one layer"] = scaled
     tau = seen.totals["tau"]
     return Check(
-        "RA-eq1", "", "What we measure is $\\lambda_t$ as it is defined, in both readings.",
+        "RA-eq1", "",
+        "A check of the instrument: both readings of $\\lambda_t$, computed again by other means, are those measured.",
         seen.inside and again.agree(readings(x, a)),
         f"measured on {len(tau)} models: Σλ from {tau.min():.2f} to {tau.max():.2f} (Frobenius); the reading by tokens "
         f"moves it by {seen.by_reading.abs().max():.0%} at most",
