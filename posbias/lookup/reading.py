@@ -2,8 +2,8 @@
 
 If document q is asked for, the answer comes from document j with a probability proportional to
 exp(b_j − γ|q − j|). The sharpness γ says how fast confusion falls with distance, and b_j how
-strongly place j pulls answers, whatever is asked. The unit of everything is a set of documents:
-intervals come from sets drawn with replacement.
+strongly place j pulls answers, whatever is asked. A slope of b along the list cannot be told from
+a finger that slips to one side, so b is for one that does not. Intervals are over sets.
 """
 
 from dataclasses import dataclass
@@ -95,7 +95,7 @@ class Reading:
             f"(by chance about 50%), {self.near:.0%} from a neighbour ({2 / P:.0%})",
             f"Sharpness γ {self.sharpness:.2f} ({low:.2f} to {high:.2f}): one place further from the "
             f"right document a mistake is exp(γ) = {np.exp(self.sharpness):.1f} times less likely",
-            f"Pull of the ends in nats, more than between: {', '.join(pulls)}",
+            f"Pull of the ends in nats, more than between, for a symmetric finger: {', '.join(pulls)}",
             f"By this law {expected.mean():.2f} are right, most at place {best + 1} "
             f"({expected[best]:.2f}), fewest at {worst + 1} ({expected[worst]:.2f}); "
             f"{self.apart:.2f} if only every second document competed",
