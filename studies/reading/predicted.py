@@ -34,6 +34,21 @@ def profiles() -> dict[str, Float[np.ndarray, "P"]]:
     return found
 
 
+def missed_by_heads(seen: Evidence) -> dict[str, Float[np.ndarray, "P"]]:
+    """Return how often the ten heads that point best point at each document, where another one is asked for.
+
+    The heads were chosen on the other half of the sets; ``last`` is the token before the answer.
+    """
+    heads, found = seen.kept["heads"], {}
+    best = np.array([name.split(".") for name in seen.kept["changed"].attrs["best"].split()], int)
+    for where, title in (("question", "in the question"), ("last", "at the last token")):
+        pointed = heads["pointed"].sel(where=where).values[heads.sizes["context"] // 2 :]
+        chosen = pointed[..., best[:, 0], best[:, 1]]
+        times = (chosen[..., None] == np.arange(P)).mean(2)
+        found[f"misses of the ten pointing heads {title} (these prompts)"] = of_others(times)
+    return found
+
+
 def rollout_labels() -> list[str]:
     """Return what rollouts from forward passes alone are called: those that multiply a matrix for each layer."""
     variants = load("real")["smollm2.wiki-256"]["variant"].values
@@ -53,7 +68,7 @@ def predicted_table(seen: Evidence) -> pd.DataFrame:
     """
     rows = {}
     pulls = {name: fit_law(seen.totals[kind])[1] for name, kind in FORMS.items()}
-    for name, x in profiles().items():
+    for name, x in (profiles() | missed_by_heads(seen)).items():
         row = {form: spearmanr(x, b)[0] for form, b in pulls.items()}
         row[BETWEEN] = np.mean([spearmanr(x[1:-1], b[1:-1])[0] for b in pulls.values()])
         rows[name] = row
@@ -74,7 +89,10 @@ def rollout_rows() -> list[str]:
 
 
 def predicted_numbers(table: pd.DataFrame) -> dict[str, float]:
-    """Return how many profiles were tried, how many are rollouts, and the best of these between the ends."""
+    """Return how many profiles were tried, how many are rollouts, and the best between the ends."""
     rollouts = table.loc[rollout_rows()]
     found = {"tried": len(table), "rollouts": len(rollouts), "rollout_between": rollouts[BETWEEN].max()}
+    of_heads = table.loc[[x for x in table.index if x.startswith("misses")], BETWEEN]
+    found |= {"heads_least": of_heads.min(), "heads_most": of_heads.max()}
+    found["use_between"] = table.loc["use (other texts)", BETWEEN]
     return {f"reading_predict_{name}": float(x) for name, x in found.items()}
