@@ -141,7 +141,7 @@ def record_checks(checks: Iterable[Check]) -> list[tuple[str, str, str, str]]:
     for check in checks:
         power = [power_check(what, runs) for what, runs in check.broken.items()]
         record(check.row, check.passed, check.figure, power=power, **check.about)
-        lines.append((check.row, check.part, check.said, check.figure))
+        lines.append((check.row, check.part, check.said, check.brief or check.figure))
     return lines
 
 

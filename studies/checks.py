@@ -15,7 +15,7 @@ class Check:
     """Hold whether a claim passed, what was measured, and for each thing broken in which runs it still passed.
 
     ``said`` is the claim in plain words. ``how`` has the other words of a record: its kind, and whether it is in part
-    or undecided.
+    or undecided. ``brief`` is what the list of a page says in place of a long ``figure``.
     """
 
     row: str
@@ -27,6 +27,7 @@ class Check:
     broken: Mapping[str, Sequence[bool]]
     reason: str
     how: Mapping[str, Any]
+    brief: str = ""
 
     @property
     def about(self) -> dict[str, Any]:

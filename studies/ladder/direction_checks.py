@@ -70,6 +70,7 @@ def turn_checks(small: Small) -> list[Check]:
                 "before and after exchanged": [loses(decisions(small.turned, after, whole, **how))],
             },
             "no model gets further away, or one gets nearer", {"undecided": not lost.all(), "post_hoc": True},
+            f"significantly further in {lost.sum()} of {len(lost)} models, undecided in the others",
         ))  # fmt: skip
     return found
 
@@ -121,6 +122,8 @@ def join_check(small: Small) -> Check:
         f"by W1 the rollout gets significantly further away in {', '.join(losses)}, "
         f"by total variation further in {rises} models",
         {"in_part": bool(ends[0] > 0), "post_hoc": True},
+        f"by W1 nearer in {(trained['decided'] > 0).sum()} of {len(trained)} models, by total variation further "
+        f"in {rises}",
     )  # fmt: skip
 
 

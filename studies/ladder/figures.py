@@ -11,9 +11,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from studies.ladder.crossfit import GROUPS, LABELS, Judged, group_means, score_table
-from studies.ladder.direction_checks import SHARES, exact, projected
-from studies.ladder.evidence import Small, distances
-from studies.ladder.rung_tables import ENCODINGS
 
 LOOKS = {"ALiBi": ("o", "#0072B2"), "rotary": ("s", "#D55E00"), "learned or none": ("^", "#009E73")}
 LOOKS |= {"SmolLM2": ("D", "#000000")}
@@ -45,23 +42,4 @@ def draw_predictions(judged: Mapping[str, Judged]) -> Figure:
     axes[1].set(xlabel="rank correlation (1 is perfect)", xlim=(-0.75, 1.03))
     axes[0].invert_yaxis()
     fig.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
-    return fig
-
-
-def draw_directions(small: Small) -> Figure:
-    """Draw how near value maps stay if a gradient keeps only some directions between layers."""
-    to = exact(small)
-    axes: Any
-    fig, axes = plt.subplots(1, 2, figsize=(7.2, 2.8))
-    ticks = ["one", "1/16", "1/8", "1/4", "1/2", "3/4", "all"]
-    for ax, measure in zip(axes, ("W1", "total variation"), strict=True):
-        kept = zip(ticks, SHARES, strict=True)
-        apart = pd.DataFrame({tick: distances(projected(small, share), to, measure) for tick, share in kept})
-        for group, models in ENCODINGS.items():
-            mark, colour = LOOKS[group]
-            means = apart.loc[list(models)].mean()
-            ax.plot(means, marker=mark, markersize=4, color=colour, label=group)
-        ax.set(xlabel="directions kept", ylim=(0, None), title=measure.replace("W1", "$W_1$"))
-    axes[0].set_ylabel("distance to the influence")
-    axes[1].legend(fontsize=8)
     return fig

@@ -84,7 +84,7 @@ def recursion_check() -> Check:
         f"{errors[:, 0].max():.0e} off at most; law and added gains exact in their cases",
         "a position's mean square is off by 1e-12 or more",
         {"layers that share their prompt": [bool(x < 1e-12) for x in errors[:, 1]]},
-        "a position's mean square is off", {"kind": "proved"},
+        "a position's mean square is off", {"kind": "proved"}, f"exact in {len(errors)} random networks",
     )  # fmt: skip
 
 

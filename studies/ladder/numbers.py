@@ -26,8 +26,8 @@ from studies.results import load, of_kind
 
 SHORT = {"ALiBi": "alibi", "rotary": "rotary", "learned or none": "other", LARGE: "large"}
 MEANS = (
-    "influence", "power", "independent", "vectors", "positions", "law", "aligned", "contributions", "norms",
-    "measured-attention", "layer-shares", "last", "even",
+    "influence", "power", "independent", "fixed-attention", "vectors", "positions", "law", "aligned", "contributions",
+    "norms", "measured-attention", "layer-shares", "last", "even",
 )  # fmt: skip
 
 
@@ -50,6 +50,10 @@ def judged_numbers(judged: Mapping[str, Judged]) -> dict[str, Any]:
     for name in ("influence", "contributions", "measured-attention", "power", "even"):
         found[f"predictions_large_{name}"] = large["W1"][name]
         found[f"predictions_large_rank_{name}"] = large["rank correlation"][name]
+    for name in ("contributions", "power", "even"):
+        for short, text in zip(("wiki", "builtin"), TEXTS, strict=True):
+            found[f"predictions_{short}_{name}"] = wide["W1"].loc[name, text]
+            found[f"predictions_{short}_rank_{name}"] = wide["rank correlation"].loc[name, text]
     found |= {
         "predictions_ceiling": np.mean(ceilings),
         "predictions_ceiling_least": min(ceilings),

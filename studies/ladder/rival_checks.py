@@ -57,9 +57,7 @@ def rival_checks(rivals: Rivals) -> list[Check]:
         seen = gaps(rivals, part)
         far = [SHORT[a] for (a, _), (_, low, _) in seen.items() if low > 0]
         near = [SHORT[a] for (a, _), (_, _, high) in seen.items() if high < 0]
-        figures = [
-            f"{SHORT[a]} {x:+.3f} ({y:+.3f} to {z:+.3f})" for (a, _), (x, y, z) in seen.items()
-        ]
+        figures = [f"{SHORT[a]} {x:+.3f} ({y:+.3f} to {z:+.3f})" for (a, _), (x, y, z) in seen.items()]
         broken = [not refuted(gaps(on_first(rivals, share), part)) for share in (0.8, 0.9, 1.0)]
         found.append(Check(
             "P-rivals", part, said, not far, f"W1 less that of the other: {'; '.join(figures)}",
@@ -67,5 +65,6 @@ def rival_checks(rivals: Rivals) -> list[Check]:
             {"most of each prediction moved to the first token": broken},
             f"further away: {', '.join(far)}",
             {"in_part": bool(near), "undecided": len(near) < len(seen)},
+            "W1 less that of the other: " + ", ".join(f"{x:+.2f}" for x, _, _ in seen.values()),
         ))  # fmt: skip
     return found

@@ -49,22 +49,20 @@ KINDS = {"wiki-256": "wiki", "builtin-256": "builtin"}
 """Texts by their entries in ``results/real.nc``, and how those of ``results/rivals.nc`` end."""
 NORMS = ("norms_residual", "norms_norm", "globenc", "value_zeroing", "value_zeroing_half")
 """Rollouts of norms, as numbers are named."""
-FORWARD = [
-    name
-    for name in OTHERS
-    if name not in ("alti-logit", "alti-logit-whole", "attn-lrp", "influence-few")
-]
+FORWARD = [name for name in OTHERS if name not in ("alti-logit", "alti-logit-whole", "attn-lrp", "influence-few")]
 """What is multiplied over layers."""
 PAIRS = {
     "rest": ("attention-rest", "even"),
     "logit": ("alti-logit", "even"),
     "lrp": ("attn-lrp", "even"),
     "contributions": ("alti-logit", "contributions-own"),
+    "power": ("contributions", "power"),
 }
 """Pairs of which the page prints the difference."""
 DRAWS = 1000
 LEFT_OUT = ("norms", "measured-attention", "last")
-"""Rows that the table does without: twice there, or of no use."""
+VARIANTS = ("value-zeroing-half", "alti-logit-whole")
+"""Rows that the table does without: twice there, or of no use; variants, which do no better."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +150,8 @@ def load_rivals(judged: Mapping[str, Judged], draws: int = DRAWS) -> Rivals:
 
 def large_table(rivals: Rivals) -> pd.DataFrame:
     """Return the three numbers of every prediction of SmolLM2 with intervals, the nearest first."""
-    names = {name: label for name, label in LABELS.items() if name not in LEFT_OUT} | OTHERS
+    names = {name: label for name, label in LABELS.items() if name not in LEFT_OUT}
+    names |= {name: label for name, label in OTHERS.items() if name not in VARIANTS}
     rows = {}
     for name, label in names.items():
         by = {measure: rivals.score(name, measure) for measure in SCORES}

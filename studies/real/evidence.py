@@ -20,8 +20,6 @@ from posbias.report.stats import LONG, Evidence
 from studies.real.tables import NUMBERS
 from studies.results import load
 
-SHOWN = ("fixed-attention", "contributions", "measured-attention", "layer-shares", "power-law", "even")
-"""Predictions of the page's table, in its order."""
 ROLLOUTS = ("layer-shares", "layer-shares-self", "measured-attention", "measured-attention-own")
 """Rollouts of attention: two methods, each in two forms."""
 NOISE = "halves of the prompts"
@@ -273,10 +271,3 @@ def numbers(seen: Seen) -> dict[str, float | str]:
     for numbers_of in NUMBERS_OF:
         found |= numbers_of(seen)
     return found
-
-
-def shown(seen: Seen) -> pd.DataFrame:
-    """Return the page's table of predictions, with a row of noise."""
-    table = seen.evidence.scores[list(NUMBERS)].rename(index=TITLES, columns=NUMBERS)
-    table.loc[NOISE] = floor_of(seen.evidence)[list(NUMBERS)].to_numpy()
-    return table.rename_axis("prediction").loc[[*map(TITLES.get, SHOWN), NOISE]]

@@ -58,8 +58,16 @@ def rung_checks(controls: xr.Dataset) -> list[Check]:
             {"nothing exchanged": [undone(controls, *pair) for pair in tried]},
             f"nearer: {'; '.join(nearer)}",
             {"post_hoc": True, "in_part": bool((signs == -1).any()), "undecided": bool((signs == 0).any())},
+            brief(signs, [worse(judged[r], c) for r, c in tried]),
         ))  # fmt: skip
     return found
+
+
+def brief(signs: pd.Series, changes: list[float]) -> str:
+    """Say in few words how many exchanges do significant harm or good, and by how much all change the distance."""
+    good, size = int((signs == 1).sum()), f"{min(changes):+.3f} to {max(changes):+.3f}"
+    nearer = f", {good} nearer" if good else ""
+    return f"{(signs == -1).sum()} of {len(signs)} exchanges further away{nearer}; W1 changes by {size}"
 
 
 def worse(judged: pd.DataFrame, control: str) -> float:
