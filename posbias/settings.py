@@ -171,7 +171,7 @@ class Settings:
 
     source: Any
     corpus: Any
-    prompts: Count = setting(200, "Number of prompts; 200 unless given.", "-N", kept=True, doors="lookup report")
+    prompts: Count = setting(200, "Number of prompts; 200 unless given.", "-N", kept=True, doors="report")
     length: Annotated[Count, pydantic.Field(ge=2)] = setting(
         256, "Tokens in each; 256 unless given.", "-n", kept=True, doors="report"
     )

@@ -138,9 +138,7 @@ def check_subject(subject: str | None, served: str | None) -> str:
     return subject
 
 
-@with_options(
-    opening=group(Opening), serving=group(Serving), measuring=group(Settings, door="explain", attention=None)
-)
+@with_options(opening=group(Opening), serving=group(Serving), measuring=group(Settings, door="explain", attention=None))
 def explain(
     subject: ASKED = None,
     *,
@@ -215,6 +213,14 @@ ROWS = Annotated[
         metavar="[ROWS]", help="Documents, question, answer, and its first words as begin: .jsonl, .csv or .parquet."
     ),
 ]
+FIGURE = Annotated[Path | None, typer.Option(help="Also draw right answers by place, with intervals: .png or .svg.")]
+ASKED_ROWS = Annotated[
+    int | None,
+    typer.Option("--prompts", "-N", help="Ask the first so many rows, all unless given; or make up 40 sets."),
+]
+REHEARSE = Annotated[
+    bool, typer.Option("--dry-run", help="Print the first prompt and what would be asked, and ask nothing.")
+]
 CONDITION = Annotated[
     list[str] | None,
     typer.Option(
@@ -229,18 +235,17 @@ CONDITION = Annotated[
     opening=group(Opening),
     serving=group(Serving),
     asked=group(Task),
-    asking=group(Settings, door="lookup", prompts=None),
+    asking=group(Settings, door="lookup"),
 )
 def lookup(
     subject: ASKED = None,
     rows: ROWS = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="netCDF file to write.")] = Path("lookup.nc"),
-    figure: Annotated[
-        Path | None, typer.Option(help="Also draw right answers by place, with intervals: .png or .svg.")
-    ] = None,
+    figure: FIGURE = None,
     task: Annotated[str, typer.Option("--task", "-t", help="documents; kv: a key's value.")] = "documents",
     condition: CONDITION = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the first prompt; no weights are read.")] = False,
+    prompts: ASKED_ROWS = None,
+    dry_run: REHEARSE = False,
     overwrite: Replace = False,
     *,
     opening: dict[str, Any],
@@ -255,12 +260,12 @@ def lookup(
         check_output(output, overwrite=overwrite)
         if figure is not None:
             check_output(figure, (".png", ".svg"), "figure", overwrite=overwrite)
-    wanted = Task(task, **asked)
+    wanted, asking = Task(task, **asked), {**asking, "prompts": prompts}
     if serving["server"] is not None:
         given = [one for one in (subject, rows) if one is not None]
         found = lookup_served(serving, given, wanted, asking, condition or (), output, dry_run)
     else:
-        wanted.check_given(rows, asking["prompts"])  # before anything heavy is loaded
+        wanted.check_given(rows, prompts)  # before anything heavy is loaded
         check_model(check_subject(subject, serving["model"]))
         named = {"task": task, "rows": rows and read_rows(rows), "conditions": condition or (), **asked, **asking}
         opened = _open(str(subject), opening)

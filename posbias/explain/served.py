@@ -13,7 +13,7 @@ from posbias.engines.served import Refused, count_tokens, served_prompt
 from posbias.explain.explanation import Explanation
 from posbias.explain.prompt import borders, check_asked, label, read_ask
 from posbias.lookup.answers import MOST, UNTIL, first_line
-from posbias.lookup.served import Rehearsal
+from posbias.lookup.rehearsal import Rehearsal
 from posbias.measure.progress import progress as told
 from posbias.prompts import Prompt, cut, pieces
 
@@ -27,9 +27,7 @@ class Parts:
     write: Callable[[Sequence[str], str], Prompt]
 
 
-def explain_served(
-    engine: Engine, text: Any, *, answer: str | None = None, progress: bool = False
-) -> Explanation:
+def explain_served(engine: Engine, text: Any, *, answer: str | None = None, progress: bool = False) -> Explanation:
     """Return by how much the log-probability of an answer changes without each segment of a prompt.
 
     Without an answer the first line of the model's own is explained. Documents are written as plain text.

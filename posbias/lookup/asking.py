@@ -1,5 +1,6 @@
 """How an engine is asked in a lookup: one way for what is as it is and for what a condition changes, here or served."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -78,6 +79,19 @@ def over(contexts: Sequence[Context], arms: Sequence[str], give: Callable[[Ask],
     return np.array(rows).reshape(len(arms), len(contexts), -1)
 
 
+def texts_of(write: Write, contexts: Sequence[Context], arms: Sequence[str], field: str) -> dict[str, np.ndarray]:
+    """Return what is given, a field of each prompt, and the answers, by arm, context and place."""
+    return {
+        "text": over(contexts, arms, lambda ask: getattr(write(ask), field)),
+        "answer": over(contexts, arms, lambda ask: write(ask).answer),
+    }
+
+
+def digest_of(texts: Mapping[str, np.ndarray]) -> str:
+    """Return a digest of all that is given, and of the answers."""
+    return hashlib.sha256("".join([*texts["text"].flat, *texts["answer"].flat]).encode()).hexdigest()
+
+
 def _answers(engine: Engine, prompts: Sequence[Prompt], score: str, progress: bool) -> dict[Prompt, Any]:
     """Return what an engine says of each prompt."""
     asked: Iterator[Any] = engine.loglikelihood(prompts) if score == "exact" else engine.generate(prompts, MOST, UNTIL)
@@ -122,9 +136,7 @@ def assemble(
     """Return the result: scores, prompts and answers by arm, context and place, with conditions, if any, in front."""
     dims: tuple[str, ...] = ("arm", "context", "place")
     plain = as_attributes(provenance)
-    bare = sum(not context.asks["competing"][0].begin for context in contexts)
-    if bare and (plain["score"], plain["rows"]) == ("exact", "given"):
-        plain["without_begin"] = bare
+    plain |= told_of_rows(contexts, plain)
     arrays: dict[str, Any] = {
         "prompt": (dims, texts["text"], {"long_name": "what the model was given, its template applied"}),
         "answer": (dims, texts["answer"], {"long_name": "what was scored behind it"}),
@@ -151,6 +163,17 @@ def assemble(
         values = np.stack([one[name] for one in found.values()])
         arrays[name] = (dims, values if len(found) > 1 else values[0], {"long_name": SCORES[name]})
     return xr.Dataset(arrays, coords, {LAYOUT: SCHEMA, "what": TASKS[str(plain["task"])], **plain})
+
+
+def told_of_rows(contexts: Sequence[Context], about: Mapping[str, Any]) -> dict[str, int]:
+    """Return in how many rows the document that answers is first, and how many lack what an exact score needs."""
+    asked, found = [context.asks["competing"][0] for context in contexts], {}  # the document that answers first
+    bare = sum(not ask.begin for ask in asked)
+    if bare and (about["score"], about["rows"]) == ("exact", "given"):
+        found["without_begin"] = bare
+    if all(ask.scores for ask in asked):
+        found["right_first"] = sum(ask.scores[0] == max(ask.scores) for ask in asked)
+    return found
 
 
 def as_attributes(provenance: Mapping[str, Any]) -> dict[str, Any]:

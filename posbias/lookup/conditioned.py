@@ -30,10 +30,10 @@ def writer(settings: Settings, task: Task) -> Write:
 
 
 def check_conditions(
-    settings: Settings, task: Task, contexts: Sequence[Context], conditions: Mapping[str, ChangedRun]
+    settings: Settings, task: Task, write: Write, contexts: Sequence[Context], conditions: Mapping[str, ChangedRun]
 ) -> None:
     """Raise ValueError for a condition that the task cannot have, or whose prompts do not fit; no weights are read."""
-    config, write = settings.source.config(), writer(settings, task)
+    config = settings.source.config()
     for name, condition in conditions.items():
         if task.name != "documents" and condition.changes != "model":
             raise errors.invalid("condition", "one that changes the model, for the task kv", name)
@@ -51,8 +51,8 @@ def compare_conditions(results: xr.Dataset) -> pd.DataFrame:
     """Return what each condition changes of all documents' right answers, paired over contexts, and what it costs.
 
     ``gain`` is over the documents as they are, at all places alike, or over :data:`SENT` if it is among the conditions,
-    with its 95% interval; ``p`` is that of a sign-flip test, adjusted by Holm for all that have a gain; ``requests``
-    and ``tokens`` are those of a question.
+    with its 95% interval; ``p`` is that of a sign-flip test, adjusted by Holm for all that have a gain; a gain of
+    ``visible`` would be seen; ``requests`` and ``tokens`` are those of a question.
     """
     correct = results["correct"].sel(arm="competing")
     against = SENT if SENT in results["condition"].values else AS_IS
@@ -65,12 +65,13 @@ def compare_conditions(results: xr.Dataset) -> pd.DataFrame:
         rows.append({
             "condition": name, "right": float(one.mean()), "worst": float(by_place.min()),
             "worst_place": int(by_place.argmin()) + 1, "gain": gain.mean, "low": gain.low, "high": gain.high,
-            "p": flip_p_value(_by_context(one) - plain), "requests": float(results["requests"].sel(condition=name)),
+            "visible": gain.visible, "p": flip_p_value(_by_context(one) - plain),
+            "requests": float(results["requests"].sel(condition=name)),
             "tokens": float(results["tokens_read"].sel(condition=name)),
         })  # fmt: skip
     table = pd.DataFrame(rows).set_index("condition")
     judged = ~table.index.isin([AS_IS, against])
-    table.loc[~judged, ["gain", "low", "high", "p"]] = np.nan
+    table.loc[~judged, ["gain", "low", "high", "visible", "p"]] = np.nan
     table.loc[judged, "p"] = holm(table.loc[judged, "p"].to_numpy())
     return table
 
@@ -83,20 +84,31 @@ def table_lines(results: xr.Dataset) -> list[str]:
     """Return the comparison in lines, one for each condition."""
     lines, table = [], compare_conditions(results)
     for name, row in table.iterrows():
-        said = f"{name}: right {row['right']:.2f}, worst {row['worst']:.2f} at place {row['worst_place']:.0f}"
+        said = f"{name}: right {row['right']:.2f}"
+        if row["worst"] < row["right"]:  # or what is asked does not depend on the place
+            said += f", worst {row['worst']:.2f} at place {row['worst_place']:.0f}"
         if name == SENT:
             said += ", and gains are over this"
         elif name != AS_IS:
             spread = f"{row['low']:+.2f} to {row['high']:+.2f}; p {row['p']:.2g} by Holm"
-            said += f", gain {row['gain']:+.2f} ({'one context: no interval' if np.isnan(row['low']) else spread})"
+            said += f", gain {row['gain']:+.2f} ({'one row: no interval' if np.isnan(row['low']) else spread})"
         lines.append(f"{said}; {row['requests']:.1f} requests and {row['tokens']:.0f} tokens a question")
-    return [*lines, choose_condition(table)]
+    rows = len(results["context"])
+    if "right_first" in results.attrs:
+        first = results.attrs["right_first"]
+        lines.append(f"In the order of the rows the document that answers is first in {first} of {rows}")
+    return [*lines, choose_condition(table, rows)]
 
 
-def choose_condition(table: pd.DataFrame) -> str:
+def choose_condition(table: pd.DataFrame, rows: int) -> str:
     """Return in a sentence which condition is shown to give most right answers; of equals that which reads least."""
     shown = table[(table["low"] > 0) & (table["p"] <= LEVEL)]
     if shown.empty:
-        return "None of these is shown to help; more rows may show it"
+        best = table.loc[table["gain"].fillna(-1).idxmax()]
+        needed = rows * (best["visible"] / best["gain"]) ** 2 if best["gain"] > 0 else np.nan
+        if np.isnan(needed):
+            return "None of these is shown to help"
+        more = f"takes about {max(rows + 1, needed):.0f} rows"
+        return f"None of these is shown to help; to see a gain of {best['gain']:+.2f} {more}"
     best = shown[shown["right"] == shown["right"].max()]["tokens"].idxmin()
     return f"Choose {best}: of what is shown to help it has most right answers, {shown.loc[best, 'right']:.0%}"

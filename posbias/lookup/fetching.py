@@ -21,7 +21,7 @@ from posbias.settings import Settings
 def fetching_heads(settings: Settings, task: Task, rows: Sequence[Ask] | None, progress: bool = False) -> pd.DataFrame:
     """Return the table of :func:`posbias.heads.find_heads` on prompts whose documents compete."""
     family_of(settings.source.config())  # raises
-    placed = place_prompts(settings, task, rows)[1]["competing"]
+    placed = place_prompts(settings, task, rows)[2]["competing"]
     prompts = [prompt for context in placed for prompt in context]
     places = [k for context in placed for k in range(len(context))]
     ids = np.array([prompts[0].ids])

@@ -1,6 +1,5 @@
 """A lookup: what is asked by place and arm, the answers' scores, and where they come from."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,11 +10,12 @@ import xarray as xr
 from posbias.conditions import AS_IS, ChangedRun, Write, read_conditions
 from posbias.engines.local import LocalEngine
 from posbias.heads import choose_heads, looked_at
-from posbias.lookup.asking import ask_under, assemble
+from posbias.lookup.asking import ask_under, assemble, digest_of, texts_of
 from posbias.lookup.conditioned import check_conditions, writer
 from posbias.lookup.contexts import Context, choose_contexts
+from posbias.lookup.rehearsal import Rehearsal, rehearse
 from posbias.lookup.sources import ABOUT, find_sources
-from posbias.lookup.tasks import Task
+from posbias.lookup.tasks import MADE_UP, Task
 from posbias.measure.corpus import Prompts
 from posbias.measure.progress import progress as told
 from posbias.measure.session import Session
@@ -49,17 +49,16 @@ def look_up(
     """
     progress, task = progress and rank() == 0, task.scored(rows)
     with told(1, "step", "writing prompts", shown=progress) as bar:
-        contexts, placed, under = place_prompts(settings, task, rows, conditions)
+        write, contexts, placed, under = place_prompts(settings, task, rows, conditions)
         bar.update()
-    first = next(iter(placed.values()))[0]
+    first, arms = next(iter(placed.values()))[0], list(placed)
     one = Prompts(np.array([first[0].ids]), np.zeros(1, dtype=np.int64))
     session = Session(replace(settings, length=one.ids.shape[1]), one)
-    texts = texts_of(placed)
+    texts = texts_of(write, contexts, arms, "text")
     provenance = provenance_of(session, task, rows is None, placed, texts)
     with told(1, "model", "loading", shown=progress) as bar:
         model = session.instrument.model
         bar.update()
-    write, arms = writer(settings, task), list(placed)
     plain = open_engine(model, settings, ChangedRun(), write, contexts)
     found = {AS_IS: ask_under(plain, write, contexts, arms, ChangedRun(), str(task.score), progress)}
     for name, condition in under.items():
@@ -69,7 +68,7 @@ def look_up(
     source = found[AS_IS]["source"][0]
     if task.score == "exact":
         asks = [context.asks["competing"] for context in contexts]
-        source = find_sources(plain, asks, placed["competing"], found[AS_IS]["correct"][0])
+        source = find_sources(plain, asks, placed["competing"], found[AS_IS]["correct"][0], progress)
     results = results.assign(source=(("context", "place"), source.astype(np.int16), ABOUT))
     if task.heads:
         heads = choose_heads(task.heads, settings.source.config())
@@ -90,46 +89,41 @@ def open_engine(
     return LocalEngine(model, tokenizer, trial)
 
 
-def texts_of(placed: Placed) -> dict[str, np.ndarray]:
-    """Return texts and answers of all prompts by arm, context and place."""
-    found = {}
-    for name in ("text", "answer"):
-        rows = [[[getattr(prompt, name) for prompt in context] for context in arm] for arm in placed.values()]
-        found[name] = np.array(rows)
-    return found
-
-
 def provenance_of(
     session: Session, task: Task, made_up: bool, placed: Placed, texts: dict[str, np.ndarray]
 ) -> dict[str, Any]:
     """Return where the numbers come from."""
-    every = "".join([*texts["text"].flat, *texts["answer"].flat])
     provenance = session.provenance()
     return {kept: provenance[kept] for kept in KEPT} | {
         "task": task.name,
         "score": task.score,
-        "dataset": {"documents": "invented facts", "kv": "invented words"}[task.name] if made_up else "rows given",
+        "dataset": MADE_UP[task.name] if made_up else "rows given",
         "rows": "made up" if made_up else "given",
         "form": "chat template" if use_template(session.tokenizer, task.form) else "plain text",
         "tokens": int(np.mean([len(prompt.ids) for context in placed["competing"] for prompt in context])),
-        "prompts_sha256": hashlib.sha256(every.encode()).hexdigest(),
+        "prompts_sha256": digest_of(texts),
     }
 
 
 def preview(settings: Settings, task: Task, rows: Sequence[Ask] | None, *, conditions: Sequence[str]) -> str:
-    """Return the first prompt with its answer, how many prompts and tokens there are, and what a condition costs."""
-    contexts, placed, under = place_prompts(settings, task, rows, conditions)
+    """Return the first prompt with its answer, how many prompts and tokens there are, also under each condition."""
+    write, contexts, placed, under = place_prompts(settings, task, rows, conditions)
     every = [*dict.fromkeys(p for contexts in placed.values() for context in contexts for p in context)]
     tokens = sum(len(prompt.ids) for prompt in every)
     last = f"{len(every)} prompts of {tokens} tokens in all, of which common beginnings are read once"
-    more = [f"{name}: asked again; costs {one.cost}" for name, one in under.items()]
-    return "\n".join([f"{every[0].text}[{every[0].answer}]\n", last, *more])
+    lines, score = [f"{every[0].text}[{every[0].answer}]\n", last], str(task.scored(rows).score)
+    for name, one in under.items():
+        try:
+            lines += rehearse(Rehearsal(), write, contexts, [*placed], {name: one}, score)
+        except ValueError:  # what it asks depends on the model, which is not read
+            lines.append(f"{name}: asked again; costs {one.cost}")
+    return "\n".join(lines)
 
 
 def place_prompts(
     settings: Settings, task: Task, rows: Sequence[Ask] | None, conditions: Sequence[str] = ()
-) -> tuple[list[Context], Placed, dict[str, ChangedRun]]:
-    """Return what is asked, its prompts and conditions, or raise ValueError for what the model cannot have or hold."""
+) -> tuple[Write, list[Context], Placed, dict[str, ChangedRun]]:
+    """Return a writer, what is asked, its prompts and conditions, or raise ValueError for what a model cannot have."""
     config, tokenizer, under = settings.source.config(), settings.source.load_tokenizer(), read_conditions(conditions)
     for condition in under.values():
         condition.check(config)
@@ -144,6 +138,6 @@ def place_prompts(
             try:
                 check_fits(config, tokenizer, max(len(prompt.ids + prompt.answer_ids) for prompt in context))
             except ValueError as error:
-                raise ValueError(f"{'context' if rows is None else 'row'} {k}: {error}") from None
-    check_conditions(settings, task, contexts, under)
-    return contexts, placed, under
+                raise ValueError(f"{'set' if rows is None else 'row'} {k}: {error}") from None
+    check_conditions(settings, task, write, contexts, under)
+    return write, contexts, placed, under

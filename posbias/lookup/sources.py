@@ -18,6 +18,7 @@ from posbias import errors
 from posbias.engines import Engine
 from posbias.lookup.answers import FACT_END, FACT_MOST, find_holder
 from posbias.lookup.reading import Reading, fit_reading
+from posbias.measure.progress import progress as told
 from posbias.prompts import Ask, Prompt
 
 UNKNOWN = -1
@@ -30,6 +31,7 @@ def find_sources(
     asks: Sequence[Sequence[Ask]],
     prompts: Sequence[Sequence[Prompt]],
     correct: Float[np.ndarray, "C P"],
+    progress: bool = False,
 ) -> Int[np.ndarray, "C P"]:
     """Return the place of the document that each answer is from, by context and place asked."""
     source = np.tile(np.arange(correct.shape[1]), (len(asks), 1))
@@ -37,8 +39,10 @@ def find_sources(
     longest = max(len(prompt.answer_ids) for each in prompts for prompt in each)
     most = longest if all(map(own_answers, asks)) else FACT_MOST
     given = engine.generate([prompts[k][place] for k, place in wrong], most, FACT_END)
-    for (k, place), answer in zip(wrong, given, strict=True):
-        source[k, place] = stated_by(answer.text, asks[k], place)
+    with told(len(wrong), "wrong answers", "reading", shown=progress) as bar:
+        for (k, place), answer in zip(wrong, given, strict=True):
+            source[k, place] = stated_by(answer.text, asks[k], place)
+            bar.update()
     return source
 
 

@@ -11,6 +11,8 @@ TASKS = {"documents": "questions about documents", "kv": "key-value lookup"}
 """Name of a task, and what it is called in words."""
 PLACES = {"documents": 8, "kv": 16}
 """Documents or pairs in a prompt, unless given."""
+MADE_UP = {"documents": "invented facts", "kv": "invented words"}
+"""What each task asks about where no rows are given."""
 NOUNS = {"documents": "document", "kv": "pair"}
 """What a place of each task holds."""
 PROMPTS = 40

@@ -144,7 +144,7 @@ class Model:
             alone; ``begin``, the answer's first words, which are given, if you like. The document that answers is put
             at each place, the others stay in their order. Invented facts unless given.
         prompts
-            How many contexts are made up, or the first rows; 40, or all rows. In each the answer is at every place.
+            How many sets are made up, or the first rows; 40, or all rows. In each the answer is at every place.
         places
             Documents or pairs in a prompt that is made up; 8, of ``kv`` 16.
         arms
@@ -216,7 +216,7 @@ class Model:
 
         wanted = Task(task, **{name: asked.pop(name) for name in settings_of(Task) if name in asked})
         prompts = asked.pop("prompts", None)
-        check_names("lookup", asked)
+        check_names("lookup", asked, "prompts")
         wanted.check_given(rows, prompts)
         given = None if rows is None else read_rows(rows)[:prompts]
         asked |= {"prompts": prompts or PROMPTS, "quantities": ALONE}

@@ -17,8 +17,8 @@ from typing import Any
 from posbias import errors
 from posbias.files import data_folder, digest
 
-MANIFEST = "kept.json"
-"""Says how the weights were rounded, and has a digest of each other file."""
+MANIFEST, WEIGHTS = "kept.json", ".safetensors"
+"""Says how weights were rounded and has a digest of each other file; that of weights is checked when they are read."""
 
 
 @dataclass
@@ -28,6 +28,20 @@ class Kept:
     file: Path
     folder: Path
     quantisation: str | None = None
+
+    def check(self, weights: bool) -> None:
+        """Read how weights were rounded if they, or all other files, are what was written; forget all of it if not."""
+        try:
+            there = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
+            files = {name: known for name, known in there["files"].items() if name.endswith(WEIGHTS) == weights}
+            torn = [name for name, known in files.items() if digest(self.folder / name) != known]
+            self.quantisation = str(there["quantisation"])
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            torn = [MANIFEST]
+        if torn:
+            say(f"{self.folder / torn[0]}: expected what was written, received a torn file; it is made anew")
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.quantisation = None
 
 
 def open_kept(file: Path) -> Kept | None:
@@ -39,20 +53,12 @@ def open_kept(file: Path) -> Kept | None:
     except OSError as error:
         say(f"{folder.parent}: expected a cache folder to write, received {errors.short(error)}; {file.name} is read")
         return None
-    if not folder.exists():
-        return Kept(file, folder)
-    try:
-        there = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        torn = [name for name, known in there["files"].items() if digest(folder / name) != known]
-        quantisation = str(there["quantisation"])
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        torn, quantisation = [MANIFEST], ""
-    if torn:
-        say(f"{folder / torn[0]}: expected what was written, received a torn file; it is made anew")
-        shutil.rmtree(folder, ignore_errors=True)
-        return Kept(file, folder)
-    say(f"{file.name}: weights kept in {folder}")
-    return Kept(file, folder, quantisation)
+    kept = Kept(file, folder)
+    if folder.exists():
+        kept.check(weights=False)
+    if kept.quantisation is not None:
+        say(f"{file.name}: weights kept in {folder}")
+    return kept
 
 
 def write_kept(kept: Kept, quantisation: str, *parts: Any) -> None:

@@ -97,8 +97,11 @@ class Source(Opening, Loaded):
         """Read the weights, on one device or spread by ``device_map``; of a GGUF file they are kept."""
         config = self.config()
         check_attention(config, attention)
-        if self._kept is not None and self._kept.quantisation is None:
-            self._keep()
+        if self._kept is not None:
+            if self._kept.quantisation is not None:
+                self._kept.check(weights=True)
+            if self._kept.quantisation is None:
+                self._keep()
         if device_map is None and getattr(config, "quantization_config", None) is None:
             check_weights_fit(config, dtype, torch.device(device))
         model = self._read_weights(dtype, device_map, attention)

@@ -184,7 +184,10 @@ def predict_checks(seen: Evidence, rng: np.random.Generator) -> list[Check]:
 
 
 def repeated_checks(seen: Evidence) -> list[Check]:
-    """Return the checks of the question, and of everything, written twice: one question of each set."""
+    """Return the checks of the question, and of everything, written twice: one question of each set.
+
+    They stand on the page ``remedies``, beside the same changes on more questions.
+    """
     entry, spread, found = seen.kept["remedies"], np.random.default_rng(1), []
     right = {}
     for name in entry["remedy"].values:
@@ -219,5 +222,5 @@ def document_checks(seen: Evidence) -> list[Check]:
     found.append(
         lost_check("D-form", "documents", "The middle is lost in plain text too.", plain, said, rng)
     )
-    found += [pairs_check(seen, rng), *predict_checks(seen, rng), *repeated_checks(seen)]
+    found += [pairs_check(seen, rng), *predict_checks(seen, rng)]
     return found if seen.real is None else [real_check(seen, np.random.default_rng(9)), *found]

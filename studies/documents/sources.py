@@ -26,6 +26,8 @@ INVENTED = [21, 27, 33]
 """Prompts without a source whose answer (Kolnond, Kollunell, Linumson for the ocean) is a document's: we read them."""
 SET, ASKED = 1, 2
 """The example: the third question of the second set."""
+SHOWN = 12
+"""The set of which all eight questions are shown, of the half that chose no head."""
 Named = Float[np.ndarray, "C P D"]
 
 
@@ -175,11 +177,15 @@ KINDS = {
 COPIES = [0, 4]
 
 
+def of_sources(seen: Sources) -> Float[np.ndarray, "N"]:
+    """Return the fall of each source that is the only one, set by set."""
+    return np.asarray(-np.take_along_axis(seen.removed, seen.source[..., None].clip(0), 2)[seen.known, 0])
+
+
 def read_falls(seen: Sources) -> Falls:
     """Return the largest falls of every kind of prompt."""
     known, removed, special = seen.known, seen.removed, seen.kept["exceptions"].astype(float)
     P = removed.shape[-1]
-    of_source = -np.take_along_axis(removed, seen.source[..., None].clip(0), 2)[known, 0]
     of_others = -np.where(np.arange(P) == seen.source[..., None], np.nan, removed)[known]
     twice = special.sel(context=special["given"].values == 1)
     either = -twice["twice"].values[:, COPIES]
@@ -187,7 +193,7 @@ def read_falls(seen: Sources) -> Falls:
     by_name = -special["none"].values[INVENTED].min(1)
     has_one = special["source"].values >= 0
     first = {
-        "one source": of_source,
+        "one source": of_sources(seen),
         "two sources": either.max(1),
         "no source": -np.delete(special["none"].values, INVENTED, axis=0).min(1),
         "similar name": np.concatenate([-removed[~known].min(-1), by_name]),
@@ -345,8 +351,17 @@ def fall_numbers(seen: Sources) -> dict[str, Any]:
 def fair_numbers(seen: Sources) -> dict[str, Any]:
     """Return how rivals do once place is divided out, and heads are among them."""
     table, (head, where) = seen.fair_table, seen.reader
-    rivals = table.drop("deletion")
+    rivals, half = table.drop("deletion"), len(seen.source) // 2
+    hits = [(tables.named(seen.fair[name]) == seen.source)[half:] for name in (READERS, "deletion")]
+    each = tables.mean_by_context(hits[0].astype(float) - hits[1], seen.known[half:])
+    low, high = t_interval(each)
+    falls = of_sources(seen)[seen.known[:half].sum() :]
     return {
+        "source_reader_named": int(hits[0][seen.known[half:]].sum()),
+        "source_reader_low": table.loc[READERS, "low"],
+        "source_reader_high": table.loc[READERS, "high"],
+        "source_reader_gap": f"{each.mean():+.2f} ({low:+.2f} to {high:+.2f})",
+        "source_sets_found": float((falls > judged_limit(read_falls(seen))["source_half_limit"]).mean()),
         "source_fair_prompts": int(table["prompts"].iloc[0]),
         "source_fair_deletion": table.loc["deletion", "all"],
         "source_fair_best": rivals["all"].max(),

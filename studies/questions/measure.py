@@ -38,6 +38,7 @@ DIMS = ("question", "place")
 MEANINGS = {
     "correct": "1 where the answer's first line holds an accepted answer (SQuAD's normalisation), else 0",
     "source": "the passage, from 0 on in the order given, that alone holds the answer's first line, else -1",
+    "holding": "how many passages hold the answer's first line",
     "tokens": "tokens of the prompt",
     "written": "tokens of the answer; the longest is cut",
     "rank": "how many competitors BM25 ranks above the passage that holds the answer",
@@ -54,7 +55,7 @@ def measure_places(settings: Settings, places: int, at: Sequence[int] | None = N
     def prompts(question: Question) -> list[tuple[Passage, ...]]:
         return [question.at(place) for place in stands]
 
-    data = _measure(settings, rows, prompts, f"questions-{places}-{len(stands)}")
+    data = _measure(settings, rows, prompts, f"questions-held-{places}-{len(stands)}")
     data["rank"] = (
         "question",
         np.array([row.rank for row in rows], dtype=np.int16),
@@ -87,7 +88,7 @@ def _measure(
     found = _ask(settings, rows, prompts, name, torch.bfloat16)
     sample = _ask(settings, rows[:SAMPLE], prompts, name, torch.float32)
     arrays = {}
-    for key in ("correct", "source", "tokens", "written"):
+    for key in ("correct", "source", "holding", "tokens", "written"):
         arrays[key] = (DIMS, found[key].astype(np.int16), {"long_name": MEANINGS[key]})
     same = found["line"][: len(sample["line"])] == sample["line"]
     for key, values in (("same", same), ("correct_32", sample["correct"])):
@@ -144,6 +145,7 @@ def _answer(
         rows.append({
             "correct": int(contains(line, question.answers)),
             "source": find_holder(line, [one.text for one in passages]),
+            "holding": sum(find_holder(line, [one.text]) == 0 for one in passages),
             "tokens": len(prompt.ids), "written": len(found.ids), "line": line,
         })  # fmt: skip
     return stacked(rows)

@@ -46,7 +46,7 @@ from studies.checks import Check
 from studies.remedies import tables
 from studies.remedies.evidence import Evidence
 from studies.remedies.real import Real, count_alarms
-from studies.remedies.searched import Searched
+from studies.remedies.searched import NEW, New, Ordered, Searched
 from studies.remedies.tables import AS_IS, WORDS
 
 ROWS = {
@@ -86,7 +86,7 @@ def gain_checks(seen: Evidence, rng: np.random.Generator) -> list[Check]:
     return found
 
 
-def gain_check(seen: Evidence | Real | Searched, row: str, part: str, rng: np.random.Generator) -> Check:
+def gain_check(seen: Evidence | Real | Ordered, row: str, part: str, rng: np.random.Generator) -> Check:
     """Return the check that a remedy helps."""
     counted, where = ("questions", "Real questions: ") if row == "R-real" else ("sets", "")
     x, gain = seen.table.loc[part], tables.gain_of(seen.right, part)
@@ -180,9 +180,16 @@ def real_checks(seen: Evidence, rng: np.random.Generator) -> list[Check]:
         {"signs of the lead at random": chance}, "they do not carry over", {},
     )  # fmt: skip
     names = [name for name in seen.real.tried.index if name in WORDS]
-    searched = Searched(seen.real)
-    others = [gain_check(searched, "R-real", name, rng) for name in searched.table.index.drop(AS_IS)]
-    others = [replace(x, part=f"{x.part}, searched", said=f"In a search's order: {x.said}") for x in others]
+    others: list[Check] = []
+    orders: dict[str, Ordered] = {"searched": Searched(seen.real)}
+    if NEW in seen.kept:
+        orders["searched, new questions"] = New(seen.kept[NEW])
+    for what, ordered in orders.items():
+        draws = rng if what == "searched" else np.random.default_rng(1)  # so that other checks draw what they drew
+        for name in ordered.table.index.drop(AS_IS):
+            x = gain_check(ordered, "R-real", name, draws)
+            where = f"In a search's order{what.removeprefix('searched')}"
+            others.append(replace(x, part=f"{x.part}, {what}", said=f"{where}: {x.said}"))
     return [check, *(gain_check(seen.real, "R-real", name, rng) for name in names), *others]
 
 

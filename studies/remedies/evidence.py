@@ -13,7 +13,7 @@ import xarray as xr
 from jaxtyping import Bool, Float, Int
 from scipy.stats import binomtest
 
-from posbias.lookup.scores import paired_difference
+from posbias.lookup.scores import RESAMPLES, paired_difference
 from studies.remedies import real, searched, tables
 from studies.remedies.real import Real, gain_said
 from studies.remedies.tables import AS_IS, FLOORS, WORDS, Alarm
@@ -102,6 +102,11 @@ class Evidence(tables.Compared):
         """Answers to real questions."""
         return Real(self.kept, self.questions)
 
+    @cached_property
+    def ordered(self) -> searched.Ordered:
+        """Answers to real questions in the order of a search."""
+        return searched.choose_ordered(self.real)
+
 
 def load_evidence() -> Evidence:
     """Return what is kept."""
@@ -141,7 +146,7 @@ def gains_shown(table: pd.DataFrame, counted: str = "sets") -> pd.DataFrame:
 
 def searched_shown(seen: Evidence) -> pd.DataFrame:
     """Return what each way gains over all passages in the order of a search, as the page prints it."""
-    table = searched.Searched(seen.real).table
+    table = seen.ordered.table
     shown = gains_shown(table, "questions").drop(columns="worst place")
     shown.insert(0, "right", table["right"].map("{:.2f}".format).to_numpy())
     return shown.rename(index={WORDS[AS_IS]: "all, in the search's order"})
@@ -164,7 +169,7 @@ def cost_said(seen: Evidence, name: str) -> str:
     tables_of = [table for table in (seen.table, seen.real.table) if name in table.index]
     times = [f"{x.loc[name, 'tokens'] / x.loc[AS_IS, 'tokens']:.1f}" for x in tables_of]
     requests = tables_of[-1].loc[name, "requests"]
-    return f"{requests:.0f} request{'s' if requests > 1 else ''}, {' or '.join(times)} × the tokens"
+    return f"{requests:.0f} request{'s' if requests > 1 else ''}, {' or '.join(dict.fromkeys(times))} × the tokens"
 
 
 def tuned_said(seed: int = 0) -> str:
@@ -172,12 +177,13 @@ def tuned_said(seed: int = 0) -> str:
     kept = load("tune")
     after, before = (kept[name]["correct"].values for name in (f"every.seed-{seed}.answers", "before.answers"))
     gain = paired_difference(after.mean(1) - before.mean(1))
-    return f"{gain.mean:+.2f} ({gain.low:+.2f} to {gain.high:+.2f}), {len(after)} sets"
+    spread = f"{gain.mean:+.2f} ({gain.low:+.2f} to {gain.high:+.2f})"
+    return f"{spread}, from {before.mean():.0%} to {after.mean():.0%}, {len(after)} other sets"
 
 
 def steps_shown(seen: Evidence) -> pd.DataFrame:
     """Return what each step of the page's advice gained on invented facts and on real questions, and its cost."""
-    rows, ordered = {}, searched.Searched(seen.real).table
+    rows, ordered = {}, seen.ordered.table
     for name in STEPS:
         rows[WORDS[name]] = {
             "invented facts": step_said(seen.table, name, "sets"),
@@ -211,6 +217,8 @@ def numbers(seen: Evidence) -> dict[str, Any]:
     tuned = load("tune")["every.seed-0.answers"]["correct"].values
     found = {
         "remedies_sets_said": " or ".join(map(str, counts)),
+        "remedies_family": len(seen.tried),
+        "remedies_flips": f"{RESAMPLES:,}",
         "remedies_plain": right[AS_IS].mean(),
         "remedies_plain_worst": right[AS_IS].mean(0).min(),
         "remedies_oracle": right["oracle"].mean(),
@@ -238,13 +246,9 @@ def searched_numbers(seen: Evidence) -> dict[str, Any]:
     """Return how ways of sending passages compare where a search put them in order."""
     found = searched.Searched(seen.real)
     said: dict[str, Any] = {f"searched_{name}".replace("-", "_"): float(x) for name, x in found.table["right"].items()}
-    for name in found.table.index.drop(AS_IS):
-        said[f"searched_{name}_gain".replace("-", "_")] = gain_said(found.table, name)
-    pairs = found.pairs
-    return said | {
-        "searched_pairs": "; ".join(f"{x.gain:+.2f} ({x.low:+.2f} to {x.high:+.2f})" for x in pairs.itertuples()),
-        "searched_pairs_p": pairs["p"].min(),
-    }
+    gains = found.table["gain"].drop(AS_IS)
+    said |= {"searched_least": gains.min(), "searched_most": gains.max()}
+    return said | searched.ordered_numbers(seen.ordered)
 
 
 def pointing_numbers(seen: Evidence) -> dict[str, Any]:
@@ -281,5 +285,5 @@ def alarm_numbers(seen: Evidence) -> dict[str, Any]:
         "alarm_stated_false": tables.judge_alarm(judged.pointed != judged.stated, wrong).false,
         "alarm_none": int(none.sum()),
         "alarm_none_of": none.size,
-        "alarm_false_most": float(binomtest(int((rings & ~wrong).sum()), int((~wrong).sum())).proportion_ci(0.95).high),
+        "alarm_false_most": float(binomtest(int((rings & ~wrong).any(1).sum()), len(wrong)).proportion_ci(0.95).high),
     }

@@ -80,7 +80,8 @@ def make_reworded(rng: np.random.Generator) -> list[Ask]:
 def make_chained(rng: np.random.Generator) -> tuple[list[Ask], list[tuple[int, int]]]:
     """Return questions that take two of eight documents, and by question the first and the second of them."""
     drawn = [name.title() for name in rng.permutation(NAMES)[: 2 * CHAINS].tolist()]
-    museums, people = drawn[:CHAINS], drawn[CHAINS:]
+    museums = drawn[:CHAINS]
+    people = drawn[CHAINS:]
     values = [str(x) for x in rng.choice(np.arange(1000, 10000), CHAINS, replace=False)]
     facts = []
     for museum, person in zip(museums, people, strict=True):

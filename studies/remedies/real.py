@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import xarray as xr
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from studies.remedies import tables
 from studies.remedies.tables import AS_IS, FLOORS, WORDS
@@ -34,9 +34,9 @@ class Real(tables.Compared):
     @cached_property
     def entries(self) -> dict[str, xr.Dataset]:
         """Right answers by question and place under each condition, and what they cost."""
-        at = self.ranked["place"]
-        plain = self.questions["smollm2.eight"].sel(place=at)
-        floors = self.questions["smollm2.floors"]
+        at, same = self.ranked["place"], slice(len(self.ranked["question"]))
+        plain = self.questions["smollm2.eight"].isel(question=same).sel(place=at)
+        floors = self.questions["smollm2.floors"].isel(question=same)
         found = {AS_IS: asked(plain["correct"], plain["tokens"] + plain["written"])}
         for name, given in zip(FLOORS, ("right", "none"), strict=True):
             one = floors.sel(given=given)
@@ -82,6 +82,12 @@ def count_alarms(real: Real) -> RealAlarm:
     return RealAlarm(source.size, *counts)
 
 
+def held_by(real: Real) -> Int[np.ndarray, "Q P"]:
+    """Return how many passages hold each answer as it is, word for word."""
+    entry = real.questions["smollm2.eight"].isel(question=slice(len(real.ranked["question"])))
+    return np.asarray(entry["holding"].sel(place=real.ranked["place"]).values)
+
+
 def asked(correct: xr.DataArray, tokens: xr.DataArray) -> xr.Dataset:
     """Return what was asked without a remedy as an entry of one: a request each."""
     scores: dict[str, Any] = {"correct": correct}
@@ -122,11 +128,14 @@ def numbers(real: Real) -> dict[str, Any]:
         found[f"real_{name}".replace("-", "_")] = float(table.loc[name, "right"])
     for name in real.tried.index:
         found[f"real_{name}_gain".replace("-", "_")] = gain_said(table, name)
+    held = held_by(real)
     some, alarm = len(real.right.get("heads-last", real.right[AS_IS])), count_alarms(real)
     found |= {f"real_alarm_{name}": x for name, x in alarm._asdict().items()}
     return found | {
         "real_questions": len(real.ranked["question"]),
         "real_alarm_known": alarm.wrong + alarm.right,
+        "real_held_none": int((held == 0).sum()),
+        "real_held_several": int((held > 1).sum()),
         "real_last_of_some": float(real.right[AS_IS][:some, -1].mean()),
         "real_search_wrong": 1 - pointed["search"].mean(),
         "real_help": named(real, "helps"),
@@ -135,5 +144,5 @@ def numbers(real: Real) -> dict[str, Any]:
         "real_planned": 50,
         "remedies_real_answer": answer(real),
         "real_least_p": float(real.tried["p"].min()),
-        "real_as_is_same": float(real.right[AS_IS][: len(real.ranked["question"])].mean()),
+        "real_as_is_same": float(real.right[AS_IS].mean()),
     }

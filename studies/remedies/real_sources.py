@@ -41,7 +41,9 @@ def measure_real_sources(settings: Settings) -> xr.Dataset:
         ask = as_ask(rows[k], at)
         [given] = engine.generate([write(ask)], MOST, UNTIL)
         passages = [one.text for one in rows[k].at(at)]
-        asks = [ask, *(ask.with_documents([j for j in range(PLACES) if j != gone]) for gone in range(PLACES))]
+        asks = [ask]
+        for gone in range(PLACES):
+            asks.append(ask.with_documents([j for j in range(PLACES) if j != gone]))
         told = []
         for one in asks:
             [found] = engine.loglikelihood([replace(write(one), answer_ids=given.ids)])

@@ -89,7 +89,7 @@ def test_every_score_is_that_of_its_whole_prompt_in_plain_transformers(place, tm
     lines = out.splitlines()
     form = "chat template" if name == "chat" else "plain text"
     assert lines[0].startswith(f"{output}: {name}, questions about documents: 4 documents in a prompt of ")
-    assert f"(rows given, {form}), 6 contexts" in lines[0] and lines[1].startswith("The middle is lost: ")
+    assert f"(rows given, {form}), 6 rows" in lines[0] and lines[1].startswith("The middle is lost: ")
     assert lines[2].startswith("With all documents: accuracy ") and lines[4].startswith("Without documents: ")
     code, _, err = status(capsys, ["report", str(output), "-o", str(tmp_path / "r.html")])
     assert code == 2 and "expected a measurement, received a lookup, which posbias.load_lookup and --lookup" in err
@@ -117,7 +117,7 @@ def test_sharing_beginnings_saves_tokens_and_a_window_that_cannot_is_read_whole(
         return reader
 
     monkeypatch.setattr(local, "open_reader", counted)
-    monkeypatch.setattr(module, "find_sources", lambda engine, asks, prompts, correct: correct)
+    monkeypatch.setattr(module, "find_sources", lambda engine, asks, prompts, correct, progress: correct)
     for name in ("whole", "window"):
         read.clear()
         found = posbias.open(place / name).lookup("kv", prompts=2, places=3, arms="competing").results
@@ -154,13 +154,16 @@ def test_a_dry_run_prints_the_first_prompt_and_reads_no_weights(place, monkeypat
     assert f"\n{40 * 16} prompts of" in first and first != second
 
 
-def test_a_dry_run_names_what_conditions_cost_and_refuses_what_the_run_would(place, monkeypatch, tmp_path, capsys):
+def test_a_dry_run_counts_what_conditions_ask_and_refuses_what_the_run_would(place, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(Source, "load_model", lambda *_: pytest.fail("loaded"))
     words = ["lookup", str(place / "chat"), str(place / "rows.jsonl"), "--dry-run"]
-    code, out, _ = status(capsys, [*words, "--condition", "order:reversed", "--condition", "repeated:question"])
-    assert code == 0 and out.count(": asked again; costs ") == 2
-    assert out.rstrip().endswith("repeated:question: asked again; costs twice the tokens for everything, those of a "
-                                 "question more for question")  # fmt: skip
+    ways = ["order:best-first", "one-by-one", "fetched:heads=0.0"]
+    code, out, _ = status(capsys, [*words, *(word for way in ways for word in ("--condition", way))])
+    first, alone, fetched = out.rstrip().split("\n")[-3:]
+    asked = 6 * 3, 6 * (4 + 3) + 6 * (2 + 1 + 1)  # each arm once; documents alone, then the right one or another first
+    assert code == 0 and first.startswith(f"order:best-first: {asked[0]} requests, at most ")
+    assert alone.startswith(f"one-by-one: {asked[1]} requests, at most ")
+    assert fetched == "fetched:heads=0.0: asked again; costs a request more, of the prompt alone"
     for bad, said in {
         ("--condition", "nowhere"): "condition: expected one of ",
         ("--condition", "fetched:heads=0.9"): "condition: heads: expected layers from 0 to ",
@@ -286,7 +289,7 @@ def test_bad_rows_are_refused_before_the_model_is_loaded(place, tmp_path, capsys
             {"rows": [row(0, gold=1, answer=" ".join(WORDS[:60]))]},
             "row 1: length: expected at most 64 tokens, the model",
         ),
-        ({"rule": "cut"}, "lookup: expected settings among prompts, dtype"),
+        ({"rule": "cut"}, "lookup: expected settings among dtype, device"),
     ],
 )
 def test_bad_arguments_are_refused_before_the_model_is_loaded(place, tmp_path, monkeypatch, changes, expected):

@@ -67,11 +67,14 @@ def test_the_order_of_a_row_is_that_of_a_search_wherever_the_right_document_is_p
 
 def test_what_is_printed_names_the_condition_to_choose():
     columns = {"right": [0.2, 0.6, 0.9, 0.7], "low": [np.nan, 0.2, -0.1, 0.3], "p": [np.nan, 0.05, 0.01, 0.06]}
+    columns |= {"gain": [np.nan, 0.4, 0.7, 0.5], "visible": [np.nan, 0.2, 1.4, 0.2]}
     table = pd.DataFrame(columns | {"tokens": [9.0, 9, 9, 9]}, index=["as is", "one", "two", "three"])
     cheaper = pd.concat([table, table.loc[["one"]].rename(index={"one": "less"}).assign(tokens=3.0)])
-    assert choose_condition(cheaper).startswith("Choose less: "), "of equals the one that reads less"
-    assert choose_condition(table) == "Choose one: of what is shown to help it has most right answers, 60%"
-    assert choose_condition(table.drop(index="one")).startswith("None of these is shown to help")
+    assert choose_condition(cheaper, 20).startswith("Choose less: "), "of equals the one that reads less"
+    assert choose_condition(table, 20) == "Choose one: of what is shown to help it has most right answers, 60%"
+    none = choose_condition(table.drop(index="one"), 20)
+    assert none == "None of these is shown to help; to see a gain of +0.70 takes about 80 rows", "twice what is seen"
+    assert choose_condition(table.assign(gain=-0.1, low=-0.2), 20) == "None of these is shown to help"
 
 
 def test_a_question_costs_what_it_would_alone(world):

@@ -91,7 +91,7 @@ def test_the_middle_is_lost_if_both_ends_are_found_more_often(shares, lost):
 def said_of(answers):
     """Return the verdict on answers by context and place."""
     made = xr.DataArray(answers[None], dims=("arm", "context", "place"), coords={"arm": ["competing"]})
-    return verdict(xr.Dataset({"correct": made}))
+    return verdict(xr.Dataset({"correct": made}, attrs={"rows": "given"}))
 
 
 def test_a_middle_that_is_not_lost_is_so_up_to_the_end_of_the_interval():
@@ -128,26 +128,25 @@ def test_what_a_lookup_says(found):
     apart = right[:, -1] - right[:, 1:-1].mean(1)
     spread = apart.std(ddof=1) / 40**0.5
     lines = repr(found).splitlines()
-    facts = "4 documents in a prompt of 321 tokens (invented facts, plain text), 40 contexts"
+    facts = "4 documents in a prompt of 321 tokens (invented facts, plain text), 40 sets"
     assert lines[0] == f"m, questions about documents: {facts}"
     told = re.fullmatch(
-        r"The middle is lost: yes, by 0\.55 \((\S+) to (\S+); p 0\.0005, paired over 40 contexts\); a difference below "
-        r"(\S+) would hardly be seen\. Right are 0\.90 at the first place, 0\.25 at places 2 to 3, 0\.80 at the last\.",
+        r"The middle is lost: yes, by 0\.55 \((\S+) to (\S+); p 0\.0005, paired over 40 sets\)\. "
+        r"Right are 0\.90 at the first place, 0\.25 at places 2 to 3, 0\.80 at the last\.",
         lines[1],
     )
-    expected = [0.55 - 1.96 * spread, 0.55 + 1.96 * spread, 2.8 * spread]
+    expected = [0.55 - 1.96 * spread, 0.55 + 1.96 * spread]
     np.testing.assert_allclose([float(x) for x in told.groups()], expected, atol=0.02)
     assert lines[2:] == [
         "With all documents: accuracy 0.90 0.30 0.20 0.80; log-probability -3.00 -1.00 -2.00 -4.00",
         "Among documents of other questions: accuracy 0.97 0.75 0.60 0.78; log-probability -3.50 -1.50 -2.50 -4.50",
         "Without documents: accuracy 0.23; log-probability -3.50",
         "By accuracy places differ (p 0.0005): best document 1 (0.90), worst document 3 (0.20). By log-probability "
-        "places differ (p 0.0005): best document 2 (-1.00), worst document 4 (-4.00): the two do not name the same "
-        "places.",
+        "places differ (p 0.0005): best document 2 (-1.00), worst document 4 (-4.00).",
         "Where wrong answers are from: cannot tell (reading: expected a lookup that kept which document each answer "
         "is from, received an older one)",
         "Many answers are known without documents: where they stand matters less than it could",
-        "In 2 contexts another document holds the answer too: its source cannot be told there",
+        "Another document holds the answer too, so that its source cannot be told, in 2 of 40 sets",
     ]
     found.results["correct"][2] *= np.arange(40)[:, None] > 2  # 15 % are known
     found.results["log_probability"][:] = found.results["correct"]
@@ -155,12 +154,23 @@ def test_what_a_lookup_says(found):
     found.results["twice"][:] = 0
     lines = repr(found).splitlines()
     assert lines[0] == facts.join(("m, key-value lookup: ", "")).replace(
-        "documents", "pairs").replace("invented facts", "rows given")  # fmt: skip
+        "documents", "pairs").replace("invented facts", "rows given").replace("sets", "rows")  # fmt: skip
     assert len(lines) == 7 and lines[5].endswith("best pair 1 (0.90), worst pair 3 (0.20).")
     found.results["log_probability"][:] = np.arange(40)[:, None]
-    assert "By log-probability places are not told apart (p 1)" in repr(found)
+    assert "By log-probability places differ at the ends alone, not all at once (p 1)" in repr(found)
     found.results["correct"][0] = np.outer(np.arange(40) < 4, [1, 0, 0, 0])
     assert "cannot tell, since 2% of the answers are right, fewer than 5%; 3 rows lack `begin`" in found.verdict
+    assert "By log-probability places are not told apart (p 1)" in repr(found)
+
+
+def test_a_middle_that_is_lost_is_not_said_to_be_like_the_ends(found):
+    """Eight rows of eight places: the ends are told apart from the middle (p 0.02), not all places (p 0.077)."""
+    right = np.unpackbits(np.array([[0xC1, 0x9F, 0, 0, 1, 0xA0, 0xF1, 0x85]], np.uint8)).reshape(1, 8, 8)
+    arrays = {"correct": (("arm", "context", "place"), right.astype(float)), "twice": ("context", np.zeros(8))}
+    attrs = found.results.attrs | {"score": "contains", "cut": 0}
+    said = repr(Found(xr.Dataset(arrays, {"arm": ["competing"]}, attrs)))
+    assert "The middle is lost: yes, by 0.42 (0.15 to 0.65; p 0.02, paired over 8 sets). Right are" in said
+    assert "By accuracy places differ at the ends alone, not all at once (p 0.077): " in said
 
 
 def clopper_pearson(right):
@@ -204,7 +214,7 @@ def test_tables_and_figures_have_each_arms_own_intervals(found, tmp_path, monkey
 
 def test_as_many_contexts_as_it_says_would_show_the_difference():
     few = correct(0.8, 0.5, 0.7, C=10)
-    wanted = int(re.search(r"takes about (\d+) contexts", said_of(few))[1])
+    wanted = int(re.search(r"takes about (\d+) rows", said_of(few))[1])
     found = scores.judge(np.tile(few, (round(wanted / 10), 1))).weaker
     assert found.visible == pytest.approx(found.mean, rel=0.1)
 

@@ -334,7 +334,7 @@ def test_where_a_passage_is_found_best_is_said_of_documents_of_the_same_model(pl
     assert "The middle is lost: cannot tell, since 0% of the answers are right" in found_best(0)
     words = found_best([1, 0, 1])
     assert "found best? The middle is lost: yes, by 1.00" in words and "By accuracy places differ" in words
-    assert "3 documents in a prompt of" in words and "30 contexts" in words
+    assert "3 documents in a prompt of" in words and "30 rows" in words
     assert "It cannot be said from key-value lookup" in found_best([1, 0, 1], task="kv")
     changes = {"revision": "other", "model": "other"}
     for name, value in changes.items():
@@ -346,7 +346,7 @@ def test_where_a_passage_is_found_best_is_said_of_documents_of_the_same_model(pl
     with pytest.raises(SystemExit) as ended:
         cli.main(["report", str(files[0]), "--lookup", str(files[1]), "-o", str(tmp_path / "c.html")])
     words = " ".join(Parsed((tmp_path / "c.html").read_text()).words)
-    assert not ended.value.code and "--lookup" not in words and "30 contexts" in words
+    assert not ended.value.code and "--lookup" not in words and "30 rows" in words
 
 
 def test_tenths_add_up_and_leave_the_last_token_out():

@@ -102,6 +102,7 @@ def test_only_the_first_line_of_an_answer_is_scored(said, correct, source, writt
     tokens = [len(write_message(question, some)) for some in (passages, ())]
     assert found["line"].tolist() == [said[:100].strip().split("\n")[0]] * 2
     assert found["correct"].tolist() == [correct] * 2 and found["source"].tolist() == [source, -1]
+    assert found["holding"].tolist() == [int(source >= 0), 0]
     assert found["tokens"].tolist() == tokens and found["written"].tolist() == [written] * 2
 
 

@@ -35,6 +35,7 @@ def asked(as_is):
         eight[name] = ("question", "place"), every
         floors[name] = ("question", "given"), np.tile([0, 1], (Q, 1))
     eight["source"] = ("question", "place"), every * 0 - 1
+    eight["holding"] = ("question", "place"), every * 0
     return {"smollm2.eight": eight, "smollm2.floors": floors}
 
 
