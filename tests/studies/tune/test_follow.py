@@ -104,7 +104,16 @@ def test_a_control_that_gains_in_the_middle_contradicts():
     assert not check.passed and "no competitors" in check.reason and "running text" not in check.reason
     (check,) = evidence.control_checks(with_controls(0.2))
     assert check.passed and not any(check.broken["answers before turned round"])
-    assert "trained on running text, it answers" in evidence.controls_said(with_controls(0.2))
+    assert not check.how["undecided"]
+    assert "trained on running text, it finds" in evidence.controls_said(with_controls(0.2))
+
+
+def test_one_control_alone_does_not_decide():
+    seen = with_controls(0.2)
+    seen = evidence.Evidence(seen.kept, {0: {arm: x for arm, x in seen.first.items() if arm != "text"}})
+    (check,) = evidence.control_checks(seen)
+    assert check.passed and check.how["undecided"]
+    assert "training on running text, was not run" in evidence.controls_said(seen)
 
 
 def test_other_kinds_are_compared_with_the_same_sets():
