@@ -199,7 +199,7 @@ def controls_said(seen: Evidence) -> str:
         gain = ranged((x["gain"], x["gain low"], x["gain high"]))
         said.append(
             f"trained on {_CONTROLS[arm]}, it finds {x['middle']:.0%} in the middle and {x['ends']:.0%} at the ends, "
-            f"so the middle gains {gain} on the ends"
+            f"and the middle gains {gain} on the ends"
         )
     lacking = [what for arm, what in _CONTROLS.items() if arm not in there]
     if lacking:
@@ -308,10 +308,10 @@ def control_checks(seen: Evidence) -> list[Check]:
     rejects = bool(((turned["gain low"] > CONTROL) | (turned["gain high"] < -CONTROL)).any())
     found = [f"{NAMES[arm]} {ranged((x['gain'], x['gain low'], x['gain high']))}" for arm, x in gains.items()]
     return [Check(
-        "Y-asked", "controls", "Training without competitors moves the middle no more than the ends.", not beyond,
+        "Y-asked", "controls", "Training without competitors moves middle and ends alike.", not beyond,
         ", ".join(found), "an interval of the middle's gain over the ends' lies wholly beyond 0.10",
         {"answers before turned round": [not rejects]},
-        f"the middle gains otherwise than the ends with {', '.join(NAMES[arm] for arm in beyond)}",
+        f"they move apart after training on {listed([_CONTROLS[arm] for arm in beyond])}",
         {"undecided": not beyond and len(within) < len(_CONTROLS)},
     )]  # fmt: skip
 
