@@ -50,7 +50,7 @@ def judged_numbers(judged: Mapping[str, Judged]) -> dict[str, Any]:
     for name in ("influence", "contributions", "measured-attention", "power", "even"):
         found[f"predictions_large_{name}"] = large["W1"][name]
         found[f"predictions_large_rank_{name}"] = large["rank correlation"][name]
-    for name in ("contributions", "power", "even"):
+    for name in ("contributions", "power", "even", "vectors"):
         for short, text in zip(("wiki", "builtin"), TEXTS, strict=True):
             found[f"predictions_{short}_{name}"] = wide["W1"].loc[name, text]
             found[f"predictions_{short}_rank_{name}"] = wide["rank correlation"].loc[name, text]

@@ -92,6 +92,7 @@ def u_check(places: Places, rng: np.random.Generator) -> Check:
         },
         f"{len(lost)} have lost theirs, or too few have one",
         {"undecided": not with_u.all(), "post_hoc": True},
+        f"a U in {with_u.sum()} of {len(ended)} trained networks, undecided in {len(ended) - with_u.sum()}",
     )  # fmt: skip
 
 

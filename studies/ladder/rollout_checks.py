@@ -92,6 +92,8 @@ def shape_check(small: Small) -> Check:
         {"the residual left out of layer shares": flattened},
         f"layer shares have none for {', '.join(without)}, whose positions they do not see",
         {"in_part": any(agreeing)},
+        f"by its definition {sum(u.present for u in measured.values())} of {len(MODELS)} have one, and layer shares "
+        f"of {len(MODELS) - len(without)}",
     )  # fmt: skip
 
 

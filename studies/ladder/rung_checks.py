@@ -68,6 +68,7 @@ def rung_check(small: Small, rung: str) -> Check:
         },
         f"further away than layer shares in {', '.join(signs.index[signs < 0])}",
         {"undecided": bool((signs == 0).any()), "in_part": bool((signs > 0).any()), "post_hoc": True},
+        counted(signs),
     )  # fmt: skip
 
 
@@ -91,7 +92,7 @@ def broken_check(
         "measured one, by Holm's rule; broken, if it is further in fewer models",
         {"the two exchanged": [further(broken, own) >= many], "nothing changed": [further(own, own) >= many]},
         f"closer in {', '.join(signs.index[signs > 0]) or 'none'}, undecided in {(signs == 0).sum()}",
-        {"in_part": bool(many), "post_hoc": True},
+        {"in_part": bool(many), "post_hoc": True}, counted(signs),
     )  # fmt: skip
 
 
