@@ -131,7 +131,7 @@ def between_check(places: Places) -> Check:
         {"one of them a tenth beyond added gains, others in between": past,
          "one of them on the law, others in between": on_law},
         f"{(~stand).sum()} of {len(stand)} trained networks are not significantly within both limits",
-        {"in_part": bool(stand.any())},
+        {"in_part": bool(stand.any())}, f"{stand.sum()} of {len(stand)} trained networks",
     )  # fmt: skip
 
 

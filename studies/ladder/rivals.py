@@ -155,13 +155,16 @@ def large_table(rivals: Rivals) -> pd.DataFrame:
     rows = {}
     for name, label in names.items():
         by = {measure: rivals.score(name, measure) for measure in SCORES}
-        row = {"W1": by["W1"][0], "95% interval": _range(by["W1"], ".3f", 0.0)}
-        row["total variation"], row["rank"] = by["total variation"][0], by["rank correlation"][0]
-        row["interval of the rank"] = _range(by["rank correlation"], "+.2f")
-        rows[label] = row
-    table = pd.DataFrame.from_dict(rows, orient="index").sort_values("W1")
+        rows[label] = {
+            "W1": by["W1"][0],
+            "W1 (95%)": f"{by['W1'][0]:.3f} {_range(by['W1'], '.3f', 0.0)}",
+            "total variation": by["total variation"][0],
+            "rank (95%)": f"{by['rank correlation'][0]:+.2f} {_range(by['rank correlation'], '+.2f')}",
+        }
+    table = pd.DataFrame.from_dict(rows, orient="index").sort_values("W1").drop(columns="W1")
+    table.loc[LABELS["even"], "rank (95%)"] = None
     top = np.mean([one.ceiling for one in rivals.judged.values()])
-    table.loc["a perfect prediction (ceiling)"] = pd.Series({"rank": top})
+    table.loc["a perfect prediction (ceiling)"] = pd.Series({"rank (95%)": f"{top:+.2f}"})
     return table.rename_axis("prediction from another text")
 
 
@@ -190,9 +193,9 @@ def rival_numbers(rivals: Rivals) -> dict[str, float]:
     return found
 
 
-def _range(values: Float[np.ndarray, "B"], form: str, least: float = -1.0) -> str | None:
-    """Return an interval as a table has it, None of what has no rank."""
+def _range(values: Float[np.ndarray, "B"], form: str, least: float = -1.0) -> str:
+    """Return an interval as a table has it, nothing of what has no rank."""
     if np.isnan(values[0]):
-        return None
+        return ""
     low, high = hull_interval(float(values[0]), values[1:], least=least)
-    return f"{low:{form}} to {min(high, 1.0):{form}}"
+    return f"({low:{form}} to {min(high, 1.0):{form}})"

@@ -51,6 +51,7 @@ def gain_checks(small: Small) -> list[Check]:
                 "its positions shuffled in one model": still_gains(small, shuffled, ("a", "b")),
             },
             "no gain from the residual in some model", {"in_part": bool(gained.any())},
+            f"in {gained.sum()} of {len(MODELS)}",
         ),
         Check(
             "RA-T2-T3", "our models, (c) against (b)", "With self-preference layer shares are closer.",
@@ -60,7 +61,7 @@ def gain_checks(small: Small) -> list[Check]:
             "content's gain in W1 is not significant by Holm's rule in some model",
             {"measured influence reversed in one model": list(map(bool, backwards))},
             "content moves the rollout away from the measured influence in some models",
-            {"in_part": bool(finer.any())},
+            {"in_part": bool(finer.any())}, f"in {finer.sum()} of {len(MODELS)}",
         ),
     ]  # fmt: skip
 

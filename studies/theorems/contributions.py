@@ -196,8 +196,8 @@ def proved(
     broken = {}
     for kind, text in kinds.items():
         broken[text] = [holds(s, kind) for s in seeds]
-    passed = all(holds(s, "") for s in seeds)
-    return Check(row, part, said, passed, figure, fails_if, broken, "a case fails", {"kind": "proved", **how})
+    passed, about = all(holds(s, "") for s in seeds), {"kind": "proved", **how}
+    return Check(row, part, said, passed, figure, fails_if, broken, "a case fails", about, f"{RUNS} random cases")
 
 
 def share_checks() -> list[Check]:
