@@ -97,6 +97,7 @@ scratch: KEPT := --seeds 3 --precision bfloat16 -o results
 
 lookup: .venv/book.stamp models ## networks that look values up, for the chapter networks; about eight hours of a core, goes on where it was
 	$(STUDY).lookup train --remedies -o results
+	$(STUDY).lookup sources -o results/lookup.nc
 	$(STUDY).design copies added
 
 tune: .venv/test.stamp ## SmolLM2 (make real) fine-tuned with the answer at some places: five arms, three seeds, about eight hours of a core; goes on where it was; TRAINING and TESTED: two parts of WikiText-2

@@ -14,6 +14,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands that train to ``app``."""
     app.command("train")(train)
     app.command("rivals")(rivals)
+    app.command("sources")(sources)
 
 
 def train(
@@ -78,3 +79,20 @@ def rivals(
             continue
         results.save(output, {f"{encoding}.rivals": train_rivals(encoding, seeds)})
         typer.echo(f"{output}: {encoding}.rivals")
+
+
+def sources(
+    output: Annotated[Path, typer.Option("--output", "-o", help="File of results, to which entries are added.")],
+    seeds: Annotated[int, typer.Option(help="Number of networks for each encoding and way of training.")] = 3,
+) -> None:
+    """Train networks at the two ends and at every place, and keep from which pair each of their answers is."""
+    from studies import results
+    from studies.lookup.sources import ARMS, ENCODINGS, measure_sources
+
+    errors.positive_integer("seeds", seeds)
+    for name in [f"{encoding}.{arm}" for arm in ARMS for encoding in ENCODINGS]:
+        if output.is_file() and f"{name}.sources" in results.load(output.stem, output.parent):
+            continue
+        encoding, arm = name.split(".")
+        results.save(output, {f"{name}.sources": measure_sources(encoding, arm, seeds)})
+        typer.echo(f"{output}: {name}.sources")
