@@ -9,7 +9,7 @@ import pandas as pd
 
 from studies.reading import evidence, kinds, network, predicted, questions, rivals
 from studies.reading.evidence import Evidence
-from studies.reading.trained import trained_numbers
+from studies.reading.trained import source_numbers, source_said, trained_numbers
 
 OF_EVIDENCE = (
     evidence.law_numbers,
@@ -34,6 +34,6 @@ def page_numbers(seen: Evidence, predictions: pd.DataFrame, theorem: Mapping[str
     numbers: dict[str, Any] = {}
     for of_evidence in OF_EVIDENCE:
         numbers |= of_evidence(seen)
-    numbers |= trained_numbers() | dict(theorem)
+    numbers |= trained_numbers() | source_said(source_numbers()) | dict(theorem)
     numbers |= predicted.predicted_numbers(predictions)
     return numbers | questions.texts(seen.law.sharpness_interval[0])

@@ -200,3 +200,21 @@ def test_rollouts_from_forward_passes_alone_are_marked():
     found = predicted.predicted_shown(predicted.predicted_table(evidence.load_evidence()))
     marked = found.index[found.iloc[:, 0] == "✓"]
     assert len(marked) == len(predicted.rollout_labels()) and not any("influence" in x or "use" in x for x in marked)
+
+
+def test_of_small_networks_it_is_said_where_answers_are_from(monkeypatch):
+    rng = np.random.default_rng(0)
+    blurred = np.stack([[rng.choice(8, p=row) for row in LAW] for _ in range(90)]).reshape(3, 30, 8)
+    known = np.where(rng.random((3, 30, 8)) < 0.5, np.arange(8), rng.integers(8, size=(3, 30, 8)))
+    kept = {}
+    for name, source in (("alibi.ends", blurred), ("rope.half", known)):
+        entry_of = xr.Dataset({"source": (("seed", "set", "asked"), source)})
+        kept[f"{name}.sources"] = entry_of.assign(
+            rollout_trained=(("seed", "position"), np.tile(np.arange(9.0), (3, 1)))
+        )
+    monkeypatch.setattr(trained, "load", lambda _: kept)
+    found = trained.source_numbers()
+    finger, match = found["the two ends alone, ALiBi"], found["every place, half learned, RoPE"]
+    assert finger["lead_low"] > 0 > match["lead_high"] and finger["last"] == pytest.approx(2, abs=0.5)
+    assert match["ends"] == pytest.approx(match["ends_chance"], abs=0.08) and abs(match["near"] - 0.25) < 0.08
+    assert list(trained.source_table(found).index) == list(found)
