@@ -228,6 +228,19 @@ def twenty_numbers(seen: Evidence) -> dict[str, Any]:
     }
 
 
+def key_numbers(seen: Evidence) -> dict[str, Any]:
+    """Return how often the value of a key is found in long objects, by place, and how often its first letters are."""
+    entry = seen.questions.get("keys")
+    if entry is None:
+        return {}
+    return {
+        "keys_asked": len(entry["dictionary"]),
+        "keys_tokens": float(entry["tokens"].mean()),
+        "keys_right": ", ".join(str(x) for x in entry["correct"].values.sum(0)),
+        "keys_begun": ", ".join(str(x) for x in entry["begun"].values.sum(0)),
+    }
+
+
 def rows_to_see(found: Difference, rows: int) -> float:
     """Return how many rows show a difference of this size in four of five samples, in tens; no number shows none.
 
@@ -347,4 +360,5 @@ def numbers(seen: Evidence) -> dict[str, Any]:
     """Return all numbers of the page."""
     found = place_numbers(seen) | used_numbers(seen) | order_numbers(seen) | row_numbers(seen)
     found |= form_numbers(seen) | predicted_numbers(seen)
-    return found | question_numbers(seen) | twenty_numbers(seen) | {"documents_real_answer": real_answer(seen)}
+    found |= question_numbers(seen) | twenty_numbers(seen) | key_numbers(seen)
+    return found | {"documents_real_answer": real_answer(seen)}

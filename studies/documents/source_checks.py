@@ -49,7 +49,8 @@ def fair_check(seen: Sources) -> Check:
     source, behind = seen.source[half:], table.drop("deletion")["all"]
     drawn = [leads(ways, x) for x in drawn_sources(source)]
     return Check(
-        "D-source", "fair", "It still does if place is divided out for every rival, and heads are among them.",
+        "D-source", "fair",
+        "It still names at least .05 more of the sources than every rival, place divided out, heads among them.",
         leads(ways, source),
         f"deletion {table.loc['deletion', 'all']:.0%} of {int(table['prompts'].iloc[0])} prompts of the second half of "
         f"the sets, the best of the others ({behind.idxmax()}) {behind.max():.0%}",
