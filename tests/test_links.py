@@ -135,8 +135,8 @@ def test_the_readme_says_in_words_what_the_chapters_say():
         f"gives the first token {first['attention_']:.0f} times the average, where {first['']:.1f} is measured",
         f"in other documents is {number(tokens['real_cross_rank'], '+.2f')}",
         f"would have about {number(tokens['real_cross_ceiling'], '+.2f')}",
-        f"first token has {float(tokens['use_tip_gradient_256']):.1f} times as much influence",
-        f"changes the prediction only {float(tokens['use_tip_256']):.1f} times as much",
+        f"first token has {float(tokens['use_gradient_256']):.1f} times as much influence as an average one",
+        f"changes the prediction {float(tokens['use_replaced_256']):.1f} times as much",
     ):
         assert sentence in prose
     assert float(tokens["real_attention_aside_lost_low"]) > 0, "further than equal shares without the first token, too"
@@ -167,6 +167,7 @@ def test_the_readme_says_why_and_what_helps_as_the_chapters_do():
         f"After {why['why_steps']} steps of training with the answer at every place alike, "
         f"{share['why_every_middle']} of the answers from the middle are right, "
         f"where {share['why_before_middle']} were before",
+        f"(to {share['why_apart_middle']} and {share['why_text_middle']} in the middle)",
         f"answers {share['remedies_plain']} of such questions with all eight documents, and "
         f"{share['remedies_heads']} with the one document",
     ):

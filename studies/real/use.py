@@ -102,8 +102,6 @@ def control_numbers(kept: Kept) -> dict[str, float]:
         "use_control_most": max(gap for gap, _, _ in plain),
         "use_control_low": min(low for _, low, _ in plain),
         "use_control_chat": gaps["chat_about"][0],
-        "use_tip_256": counted(kept[FORMS["256"][1]], "replaced", "first"),
-        "use_tip_gradient_256": counted(kept[FORMS["256"][1]], "gradient", "first"),
     }
 
 
