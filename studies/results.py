@@ -44,7 +44,8 @@ LEFT_OUT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "real": {
         r".*\.sinks-builtin": ("attention",),
         r".*\.sinks-.*": ("first_attention",),
-        r".*\.wiki-2048": ("contributions_own", "attention_received", "contributions_received"),
+        r".*\.wiki-2048": ("contributions_own",),
+        r".*\.(wiki|builtin)-.*": ("attention_received", "contributions_received"),
         r".*\.wiki-.*": (
             "influence_signed",
             "influence_signed_prompts",
