@@ -235,7 +235,7 @@ def key_numbers(seen: Evidence) -> dict[str, Any]:
         return {}
     return {
         "keys_asked": len(entry["dictionary"]),
-        "keys_tokens": float(entry["tokens"].mean()),
+        "keys_tokens": f"{float(entry['tokens'].mean()):,.0f}",
         "keys_right": ", ".join(str(x) for x in entry["correct"].values.sum(0)),
         "keys_begun": ", ".join(str(x) for x in entry["begun"].values.sum(0)),
     }
