@@ -46,7 +46,7 @@ from studies.checks import Check
 from studies.remedies import tables
 from studies.remedies.evidence import Evidence
 from studies.remedies.real import Real, count_alarms
-from studies.remedies.searched import NEW, New, Ordered, Searched
+from studies.remedies.searched import NEW, AskedInOrder, Ordered, Searched
 from studies.remedies.tables import AS_IS, WORDS
 
 ROWS = {
@@ -183,7 +183,7 @@ def real_checks(seen: Evidence, rng: np.random.Generator) -> list[Check]:
     others: list[Check] = []
     orders: dict[str, Ordered] = {"searched": Searched(seen.real)}
     if NEW in seen.kept:
-        orders["searched, new questions"] = New(seen.kept[NEW])
+        orders["searched, new questions"] = AskedInOrder(seen.kept[NEW])
     for what, ordered in orders.items():
         draws = rng if what == "searched" else np.random.default_rng(1)  # so that other checks draw what they drew
         for name in ordered.table.index.drop(AS_IS):

@@ -67,8 +67,7 @@ def make_reworded(rng: np.random.Generator) -> list[Ask]:
     values = [str(x) for x in rng.choice(np.arange(1000, 10000), PLACES, replace=False)]
     begins = [kind.format(name) for name in names]
     documents = tuple(
-        surrounded(rng, f"{begin} {in_words(value)}.")
-        for begin, value in zip(begins, values, strict=True)
+        surrounded(rng, f"{begin} {in_words(value)}.") for begin, value in zip(begins, values, strict=True)
     )
     asks = []
     for begin, value in zip(begins, values, strict=True):
@@ -98,9 +97,7 @@ def make_chained(rng: np.random.Generator) -> tuple[list[Ask], list[tuple[int, i
     return asks, pairs
 
 
-def removed_by(
-    engine: SetEngine, write: Write, asks: Sequence[Ask], answers: Sequence[tuple[int, ...]]
-) -> np.ndarray:
+def removed_by(engine: SetEngine, write: Write, asks: Sequence[Ask], answers: Sequence[tuple[int, ...]]) -> np.ndarray:
     """Return by how much the log-probability of each answer changes without each document."""
 
     def told(some: Sequence[Ask]) -> np.ndarray:

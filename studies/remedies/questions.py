@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from posbias import errors
 from posbias.conditions import Write
 from posbias.conditions.each.one_by_one import _asking as asking_for
 from posbias.conditions.each.order import arranged
@@ -200,7 +201,10 @@ def measure_searched(settings: Settings) -> xr.Dataset:
 
     The right passage is where the search has it. Of all questions asked the first :data:`SEEN` are left out.
     """
-    engine, rows = open_engine(settings), load_rows(settings)[SEEN:]
+    rows = load_rows(settings)[SEEN:]
+    if not rows:
+        raise errors.invalid("prompts", f"more than {SEEN}, which were counted before", settings.prompts)
+    engine = open_engine(settings)
     write = partial(write_ask, engine.tokenizer)
     alone = [name for name, (_, keep) in CHOSEN.items() if keep == 1]
     last = Remedy("order:best-last").condition

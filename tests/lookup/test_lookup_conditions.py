@@ -11,8 +11,11 @@ from measuring import make, status
 import posbias
 from posbias import conditions
 from posbias.engines.local import Reader
+from posbias.lookup.asking import told_of_rows
 from posbias.lookup.conditioned import choose_condition
+from posbias.lookup.contexts import choose_contexts, read_rows
 from posbias.lookup.scores import flip_p_value
+from posbias.lookup.tasks import Task
 from posbias.prompts import Ask, write_prompt
 
 ROWS = []
@@ -143,3 +146,10 @@ def test_conditions_that_cannot_be_are_refused(world, more, expected):
 def test_the_command_lists_what_there_is(capsys):
     code, out, _ = status(capsys, ["lookup", "--condition", "list"])
     assert code == 0 and "parallel-windows: Documents do not see one another" in out and "one-by-one: " in out
+
+
+def test_it_is_counted_where_the_order_of_the_rows_has_the_right_document_first():
+    given = [("it is 12", "no", "none"), ("no", "it is 12", "none"), ("no", "none", "it is 12")]
+    rows = read_rows([{"question": "which?", "answer": "12", "documents": one, "begin": "It is"} for one in given])
+    contexts = choose_contexts(Task("documents", score="exact"), rows, 3, 0)
+    assert told_of_rows(contexts, {"score": "exact", "rows": "given"}) == {"right_first": 1}
