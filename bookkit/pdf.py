@@ -15,6 +15,8 @@ LINK = re.compile(r'href="(?:\.\./)?(?:(\w+)/)?(\w+)\.html(?:#([^"]*))?"')
 """A link to another page: its folder, its name, and the place on it."""
 NEXT = re.compile(r"<p><em>Next:</em>.*?</p>", re.DOTALL)
 """What a page ends with: on paper the next one follows, and this line alone would take a sheet."""
+FORMULAS = re.compile(r"<script [^>]*mathjax/")
+"""What a page loads to set formulas; a page without formulas does not."""
 LOOK = """<style>
 .route + .route { break-before: page; }
 .cell_output details:has(tbody tr:nth-child(13)) { display: none; }
@@ -39,14 +41,14 @@ def joined(root: Path) -> Path:
             return f'href="#{place or name}"'
         return f'href="{site}{where or "notebooks"}/{name}.html{f"#{place}" if place else ""}"'
 
+    pages = {name: (folder / f"{name}.html").read_text(encoding="utf-8") for name in names}
     parts = []
-    for name in names:
-        page = (folder / f"{name}.html").read_text(encoding="utf-8")
+    for name, page in pages.items():
         article = ARTICLE.search(page)
         assert article is not None
         parts.append(f'<div class="route" id="{name}">{LINK.sub(led, NEXT.sub("", article[1]))}</div>')
-    first = (folder / f"{names[0]}.html").read_text(encoding="utf-8")
-    whole = ARTICLE.sub(lambda _: f'<article class="bd-article">{"".join(parts)}</article>', first)
+    around = next(filter(FORMULAS.search, pages.values()), pages[names[0]])
+    whole = ARTICLE.sub(lambda _: f'<article class="bd-article">{"".join(parts)}</article>', around)
     whole = re.sub(
         r"<title>.*?</title>", "<title>Position bias in transformers: an afternoon</title>", whole, flags=re.DOTALL
     )

@@ -29,6 +29,13 @@ def test_links_lead_into_the_file_or_to_the_site(book):
     assert page.count('href="#one-title"') == 2 and page.count('href="https://posbias.example/book/three.html"') == 2
 
 
+def test_formulas_are_set_if_any_page_has_some(book):
+    second = book / "_build" / "html" / "notebooks" / "two.html"
+    script = '<script defer src="../_static/mathjax/tex.js"></script>'
+    second.write_text(second.read_text().replace("</head>", f"{script}</head>"))
+    assert script in joined(book).read_text()
+
+
 @pytest.mark.usefixtures("driver")
 def test_the_preprint_is_a_file_of_its_own(book):
     folder = book / "_build" / "html" / "book"
