@@ -74,20 +74,24 @@ def draw_misses(seen: Evidence) -> Figure:
 
 
 def draw_heads(seen: Evidence) -> Figure:
-    """Draw right answers without the heads that point, and how well a probe of each layer names the document."""
+    """Draw where a head points and which answers are right, with heads and without, and what a probe reads by layer."""
     right, place = network.rights(seen), network.PLACE + 1
+    sets = len(right["as it is"])
+    best = seen.kept["changed"].attrs["best"].split()[0]
+    shown = {"pointed": network.of_head(seen, best)[:sets]} | right  # the same sets: the first of those judged
     labels: dict[str, tuple[str, str, float, float]] = {
-        "as it is": ("#000000", "as it is", 3.6, 8.4),
-        "ten others off": (BLUE, "ten others off", 2.0, 12.8),
-        "ten best off": (RED, "ten pointing heads off", 2.6, 6.0),
+        "pointed": (SKY, f"head {best} points at it", 2.0, 16.6),
+        "as it is": ("#000000", "answer right, as it is", 2.8, 7.0),
+        "ten others off": (BLUE, "answer right, ten others off", 2.1, 10.6),
+        "ten best off": (RED, "answer right, ten pointing heads off", 1.3, -1.6),
     }
     axes: Any
-    fig, axes = plt.subplots(1, 2, figsize=(7.2, 2.8))
+    fig, axes = plt.subplots(1, 2, figsize=(7.2, 2.9))
     for name, (colour, label, x, y) in labels.items():
-        axes[0].plot(place, right[name].sum(0), "o-", color=colour, markersize=3)
+        axes[0].plot(place, shown[name].sum(0), "o-", color=colour, markersize=3)
         axes[0].text(x, y, label, color=colour)
-    axes[0].set(xlabel="place of the document asked for", ylabel=f"right answers of {len(right['as it is'])}")
-    axes[0].set(xticks=place, yticks=range(0, 17, 4), ylim=(-0.5, len(right["as it is"]) + 0.8))
+    axes[0].set(xlabel="place of the document asked for", ylabel=f"prompts of {sets}")
+    axes[0].set(xticks=place, yticks=range(0, 17, 4), ylim=(-2.2, sets + 2.2))
     axes[1].plot(network.read_by_probe(seen), color="#000000")
     axes[1].axhline(1 / P, color=GREY, linestyle="--")
     axes[1].set(xlabel="layer", ylabel="place read by the probe", ylim=(0, 1))

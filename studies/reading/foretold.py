@@ -21,7 +21,8 @@ EXPECTED = {
 }
 """By ledger row and part: what was changed, what was expected before the run, the threshold; the size that was expected
 as a number, and the name of the interval in which it should lie."""
-SOUGHT = (
+Sought = Sequence[tuple[str, str, str]]
+SOUGHT: Sought = (
     ("L-distance, new sets", "nats ahead of place and a bonus", "reading_lead"),
     ("L-distance, one competitor", "γ", "reading_dose"),
     ("L-match", "bonus in nats", "reading_bonus"),
@@ -30,12 +31,15 @@ SOUGHT = (
     ("L-unit", "miss of log γ, places less share", "reading_unit_gap"),
     ("L-apart", "share of right answers", "reading_gain"),
     ("L-forms", "γ of facts about persons", "reading_kinds_sharpness"),
+)
+"""Claim, what is measured, and the name of its interval's ends."""
+SOUGHT_OF_HEADS: Sought = (
     ("L-heads, ablation", "share of right answers", "heads_loss"),
     ("L-heads, sharpening", "share of right answers, middle places", "heads_sharper"),
     ("L-blur, rescaled", "ratio of γ, positions doubled", "blur_double"),
     ("L-blur, slots", "γ by slot less γ by order", "blur_slot"),
 )
-"""Claim, what is measured, and the name of its interval's ends."""
+"""The same of heads that point, and of what makes the finger blunt."""
 WIDE = "too wide"
 POWER = 2.8 / 3.92
 """What is seen in four of five tests, over the width of a 95% interval: (1.96 + .84) / (2 · 1.96)."""
@@ -77,10 +81,10 @@ def verdict(check: Check) -> str:
     return "in part" if check.how.get("in_part") else "no"
 
 
-def smallest_table(numbers: Mapping[str, Any]) -> pd.DataFrame:
+def smallest_table(numbers: Mapping[str, Any], sought: Sought = SOUGHT) -> pd.DataFrame:
     """Return by claim the smallest effect that four of five such tests would see, from an interval over sets."""
     rows = []
-    for claim, what, stem in SOUGHT:
+    for claim, what, stem in sought:
         width = numbers[f"{stem}_high"] - numbers[f"{stem}_low"]
         rows.append({"claim": claim, "what is measured": what, "smallest effect": POWER * width})
     return pd.DataFrame(rows).set_index("claim")

@@ -257,6 +257,12 @@ def blur_numbers(seen: Evidence) -> dict[str, Any]:
     return {f"blur_{name}": x for name, x in numbers.items()}
 
 
+def network_numbers(seen: Evidence) -> dict[str, Any]:
+    """Return all numbers of heads, of what is carried over, and of what makes the finger blunt."""
+    found = heads_numbers(seen) | reader_numbers(seen) | patch_numbers(seen)
+    return found | blur_numbers(seen) | dilution_numbers(seen)
+
+
 def points_everywhere(found: Bool[np.ndarray, "C P"], wrong: Bool[np.ndarray, "C P"]) -> bool:
     """Say whether a head points at the right document at each place, and where answers are wrong."""
     return bool((found.mean(0) >= 0.9).all() and found[wrong].mean() >= 0.9)

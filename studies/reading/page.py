@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from studies.reading import evidence, kinds, network, predicted, questions, rivals
+from studies.reading import evidence, kinds, predicted, questions, rivals
 from studies.reading.evidence import Evidence
 from studies.reading.trained import source_numbers, source_said, trained_numbers
 
@@ -21,11 +21,6 @@ OF_EVIDENCE = (
     evidence.other_numbers,
     kinds.kind_numbers,
     rivals.rival_numbers,
-    network.heads_numbers,
-    network.reader_numbers,
-    network.patch_numbers,
-    network.blur_numbers,
-    network.dilution_numbers,
 )
 
 

@@ -214,8 +214,23 @@ def real_alarm_check(seen: Evidence, rng: np.random.Generator) -> Check:
     )  # fmt: skip
 
 
-def remedy_checks(seen: Evidence) -> list[Check]:
-    """Return all checks of remedies."""
+def all_checks(seen: Evidence) -> list[Check]:
+    """Return all checks; they draw at random one after another, so that none is made without those before it."""
     rng = np.random.default_rng(0)
     found = [*gain_checks(seen, rng), pointing_check(seen, rng), *alarm_checks(seen, rng)]
     return [*found, *real_checks(seen, rng), real_alarm_check(seen, rng)]
+
+
+def is_of_heads(check: Check) -> bool:
+    """Say whether a check is about heads that point, or about the alarm that they make."""
+    return check.row == "R-alarm" or (check.row, check.part) == ("R-heads", "point")
+
+
+def remedy_checks(seen: Evidence) -> list[Check]:
+    """Return the checks of remedies."""
+    return [check for check in all_checks(seen) if not is_of_heads(check)]
+
+
+def fetching_checks(seen: Evidence) -> list[Check]:
+    """Return the checks of heads that point, and of the alarm that they make."""
+    return [check for check in all_checks(seen) if is_of_heads(check)]

@@ -211,7 +211,7 @@ def pointing_shown(seen: Evidence) -> pd.DataFrame:
 
 
 def numbers(seen: Evidence) -> dict[str, Any]:
-    """Return all numbers of the page."""
+    """Return all numbers of the page on remedies."""
     right, table = seen.right, seen.table
     counts = sorted({int(x) for x in seen.tried["sets"]})
     tuned = load("tune")["every.seed-0.answers"]["correct"].values
@@ -239,7 +239,7 @@ def numbers(seen: Evidence) -> dict[str, Any]:
         "remedies_tuned": tuned.mean(),
         "remedies_tuned_worst": tuned.mean(0).min(),
     }
-    return found | pointing_numbers(seen) | alarm_numbers(seen) | real.numbers(seen.real) | searched_numbers(seen)
+    return found | real.numbers(seen.real) | searched_numbers(seen)
 
 
 def searched_numbers(seen: Evidence) -> dict[str, Any]:
@@ -278,6 +278,7 @@ def alarm_numbers(seen: Evidence) -> dict[str, Any]:
         "alarm_low": judged.alarm.low,
         "alarm_wrong": int(wrong.sum()),
         "alarm_wrong_rung": int((rings & wrong).sum()),
+        "alarm_missed": int((wrong & ~rings).sum()),
         "alarm_right": int((~wrong).sum()),
         "alarm_right_rung": int((rings & ~wrong).sum()),
         "alarm_pointed": float((every.pointed == asked).mean()),
