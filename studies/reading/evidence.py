@@ -357,6 +357,9 @@ def end_numbers(seen: Evidence) -> dict[str, Any]:
         "sixteen_middle": right[6:12].mean(), "sixteen_law_middle": told[6:12].mean(),
         "sixteen_column": counts[12:15, -1].sum() / counts[12:15].sum(),
         "sixteen_law_column": expected[12:15, -1].mean(),
+        "sixteen_between": counts[:, 6:12].sum() / counts.sum(), "sixteen_law_between": expected[:, 6:12].sum() / 16,
+        "sixteen_early": counts[1:8, :6].sum() / counts[1:8].sum(),
+        "sixteen_late": counts[9:15, 12:].sum() / counts[9:15].sum(),
     }  # fmt: skip
     numbers |= named("left", share_left(seen.sets["ends"], seen.sets["eight"]))
     return {f"reading_{name}": x for name, x in numbers.items()}
