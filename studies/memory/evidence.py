@@ -1,4 +1,4 @@
-"""What the chapter ``proper`` says of networks on texts of known memory: numbers, a table, a figure, and the checks."""
+"""What the chapter ``networks`` says of networks on texts of known memory: numbers, a figure, and the checks."""
 
 from __future__ import annotations
 
@@ -144,12 +144,12 @@ def lacks_beginning(table: pd.DataFrame, quantity: str) -> pd.Series:
 def numbers(table: pd.DataFrame) -> dict[str, Any]:
     """Return what the prose says of these networks."""
     learnt = table[table["learnt"]]
-    found: dict[str, Any] = {"why_networks": len(table), "why_learnt": len(learnt)}
+    found: dict[str, Any] = {"memory_networks": len(table), "memory_learnt": len(learnt)}
     for quantity in QUANTITIES:
-        found[f"why_near_{quantity}"] = int(near(learnt, quantity).sum())
-        found[f"why_half_{quantity}"] = int(near_half(learnt, quantity).sum())
-        found[f"why_left_{quantity}"] = int(has_beginning(table, quantity).sum())
-    return found | {"why_asked_networks": SEEDS * len(NAMES) * len(TEXTS)}
+        found[f"memory_near_{quantity}"] = int(near(learnt, quantity).sum())
+        found[f"memory_half_{quantity}"] = int(near_half(learnt, quantity).sum())
+        found[f"memory_left_{quantity}"] = int(has_beginning(table, quantity).sum())
+    return found | {"memory_asked_networks": SEEDS * len(NAMES) * len(TEXTS)}
 
 
 def draw_halves(table: pd.DataFrame) -> None:

@@ -1,7 +1,8 @@
-"""What the chapter ``proper`` says of the text: numbers, a table, a figure, and the checks of its claims."""
+"""What the chapter ``proper`` says: numbers, a table, a figure, and the checks of its claims."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,6 +13,7 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
+from posbias.comparison.resampling import interval
 from studies import results
 from studies.checks import Check, ranged
 from studies.orders import tables
@@ -24,6 +26,10 @@ makes no difference."""
 REFERENCES = 10
 """Small models there are."""
 ENDS = {"first": "beginning", "last": "end"}
+EIGHTH, WINDOWS = tables.BINS // 8, (1, 2, 3, 4)
+"""How many sixteenths the last eighth has, and how many an end may have."""
+PEAK = 13
+"""The fourteenth sixteenth, where the curve of drawn tokens has a peak if all texts are added."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +68,9 @@ def bits_said(seen: Evidence) -> str:
     apart = max(table.loc["apart", "value"] for table in seen.rounded.values())
     moved = max(abs(table.loc[f"{end} eighth", "value"]) for table in seen.rounded.values() for end in ENDS)
     return (
-        f"We rounded {which} to 4 bits: by our thresholds influence by gradient stays as it was in "
-        f"{'all' if within == many else within} of them (profiles move by {apart:.3f} of the prompt at most, an end by "
-        f"{moved:.2f} of an equal share). What rounding does to right answers was not tested."
+        f"Rounding {which} to 4 bits moves no profile by more than {apart:.3f} of the prompt, and no end by more than "
+        f"{moved:.2f} of an equal share. By our thresholds that makes no difference in "
+        f"{'any' if within == many else within} of them."
     )
 
 
@@ -99,20 +105,20 @@ def bits_checks(seen: Evidence) -> list[Check]:
 
 
 def numbers(seen: Evidence) -> dict[str, Any]:
-    """Return what the prose says of the text."""
-    by_order = tables.order_table(seen.order, "gradient")
+    """Return what the prose says: both ends in both ways of averaging, parts of the end, and what two prompts do."""
     found: dict[str, Any] = {"why_orders_prompts": seen.order.sizes["prompt"]}
-    for end in ENDS:
-        for short, order in (("text", "written"), ("shuffled", "shuffled"), ("drawn", "drawn")):
-            found[f"why_{end}_{short}"] = by_order.loc[order, f"{end} eighth"]
-        for part in ("proper", "earned"):
-            found[f"why_{end}_{part}"] = seen.part(f"{end} eighth: {part}")["value"]
-    sizes = tables.binned(seen.order["gradient"].sel(order=tables.PROPER).values).sum(1)
-    found["why_heaviest"] = sizes.max() / sizes.sum()
+    for suffix, alike in (("", False), ("_alike", True)):
+        by_order = tables.order_table(seen.order, "gradient", alike=alike)
+        for end in ENDS:
+            for short, order in (("text", "written"), ("drawn", "drawn")):
+                found[f"why_{end}_{short}{suffix}"] = by_order.loc[order, f"{end} eighth"]
+    for part in ("proper", "earned"):
+        found[f"why_last_{part}"] = seen.alike.loc[f"last eighth: {part}", "value"]
     more = "last eighth: earned less proper"
     found |= {"why_more_said": signed(seen.part(more)), "why_more_alike_said": signed(seen.alike.loc[more])}
     verdict = "true" if survives(seen.split) else "undecided" if may_survive(seen.split) else "false"
-    return found | {"why_survives": verdict, "why_bits": bits_said(seen)} | parts_earned(seen)
+    found |= {"why_survives": verdict, "why_bits": bits_said(seen)}
+    return found | parts_earned(seen.order) | heaviest_numbers(seen.order)
 
 
 def signed(row: pd.Series) -> str:
@@ -120,44 +126,74 @@ def signed(row: pd.Series) -> str:
     return "{value:+.2f} ({low:+.2f} to {high:+.2f})".format(**row)
 
 
-def parts_earned(seen: Evidence) -> dict[str, float]:
-    """Return which part of the end's lead over an equal share the text earns: of two windows, and with texts alike."""
-    curves = tables.profiles(seen.order, "gradient")
-    alike = tables.profiles(seen.order, "gradient", alike=True)
-    text, drawn = curves["written"][0], curves["drawn"][0]
-    eighth, three = tables.BINS // 8, 3
+def parts_earned(order: xr.Dataset) -> dict[str, Any]:
+    """Return which part of the end's lead over an equal share the text earns, in both ways of averaging.
+
+    Of the last eighth (with texts alike with its interval), and of ends of one to four sixteenths at least and at most.
+    """
+    added, alike = (tables.profiles(order, "gradient", alike=x) for x in (False, True))
+    by_window = [earned_part(added, k)[0] for k in WINDOWS]
+    alike_by_window = [earned_part(alike, k)[0] for k in WINDOWS]
+    part, resampled = earned_part(alike, EIGHTH)
+    low, high = interval(resampled)
     return {
-        "why_part_eighth": part_of_lead(text[-eighth:], drawn[-eighth:]),
-        "why_part_three": part_of_lead(text[-three:], drawn[-three:]),
-        "why_part_alike": part_of_lead(alike["written"][0][-eighth:], alike["drawn"][0][-eighth:]),
+        "why_part_eighth": float(earned_part(added, EIGHTH)[0]),
+        "why_part_three": float(earned_part(added, 3)[0]),
+        "why_part_alike": float(part),
+        "why_part_alike_low": float(low),
+        "why_part_alike_high": float(high),
+        "why_windows_least": float(min(by_window)),
+        "why_windows_most": float(max(by_window)),
+        "why_windows_alike_least": float(min(alike_by_window)),
+        "why_windows_alike_most": float(max(alike_by_window)),
     }
 
 
-def part_of_lead(text: Float[np.ndarray, "k"], drawn: Float[np.ndarray, "k"]) -> float:
+def earned_part(curves: Mapping[str, Any], sixteenths: int) -> tuple[Any, Float[np.ndarray, "B"]]:
+    """Return which part of the lead of so many last sixteenths the text earns, and that of each resample."""
+    pairs = zip(curves[tables.WRITTEN], curves[tables.PROPER], strict=True)
+    part, resampled = [part_of_lead(text[..., -sixteenths:], drawn[..., -sixteenths:]) for text, drawn in pairs]
+    return part, resampled
+
+
+def part_of_lead(text: Float[np.ndarray, "... k"], drawn: Float[np.ndarray, "... k"]) -> Float[np.ndarray, "..."]:
     """Return which part of what a text has above an equal share is not there with drawn tokens.
 
-    >>> part_of_lead(np.array([3.0, 2.0]), np.array([2.0, 1.0]))
+    >>> float(part_of_lead(np.array([3.0, 2.0]), np.array([2.0, 1.0])))
     0.6666666666666666
     """
-    return float((text.mean() - drawn.mean()) / (text.mean() - 1))
+    lead = text.mean(-1) - 1
+    return np.asarray((text.mean(-1) - drawn.mean(-1)) / lead)
+
+
+def heaviest_numbers(order: xr.Dataset) -> dict[str, float]:
+    """Return what the two drawn prompts with the largest gradients weigh, in all and at the peak, and what they move.
+
+    That is the part of the last eighth's lead that the text earns, both ways, if these two texts are left out.
+    """
+    rows = tables.binned(order["gradient"].sel(order=tables.PROPER).values)
+    two = np.argsort(rows.sum(1))[-2:]
+    rest = order.drop_isel(prompt=two)
+    peak = rows[:, PEAK]
+    found = {"why_two_weight": rows[two].sum() / rows.sum(), "why_two_peak": peak[two].sum() / peak.sum()}
+    for name, alike in (("why_part_without", False), ("why_part_alike_without", True)):
+        part, _ = earned_part(tables.profiles(rest, "gradient", alike=alike), EIGHTH)
+        found[name] = float(part)
+    return found
 
 
 def shown(seen: Evidence) -> pd.DataFrame:
-    """Return both ends in three orders, and what the text earns there, in equal shares with intervals.
-
-    First with all texts added, then with each divided by its own mean.
-    """
+    """Return both ends in three orders, and what the text earns there, in equal shares with intervals, both ways."""
     rows = {}
-    for alike, split in ((False, seen.split), (True, seen.alike)):
-        table = tables.order_table(seen.order, "gradient", alike=alike)
-        for end in ENDS:
-            row = {}
+    for end in ENDS:
+        for how, split in (("all", seen.split), ("alike", seen.alike)):
+            table, row = tables.order_table(seen.order, "gradient", alike=how == "alike"), {}
             for order, name in NAMES.items():
                 x = table.loc[order]
                 row[name] = ranged((x[f"{end} eighth"], x[f"{end} eighth low"], x[f"{end} eighth high"]))
             earned = split.loc[f"{end} eighth: earned"]
             row["earned"] = ranged((earned["value"], earned["low"], earned["high"]))
-            rows[f"{end} eighth{', each text alike' if alike else ''}"] = row
+            rows[f"{end} eighth, {how}"] = row
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("influence, equal shares")
 
 
@@ -173,7 +209,7 @@ def draw_orders(seen: Evidence) -> None:
             ax.plot(part, mean, color=colour, marker="o", ms=3, label=NAMES[name])
             ax.fill_between(part, low, high, color=colour, alpha=0.15, lw=0)
         ax.axhline(1, color="0.6", lw=0.8)
-        title = "each text alike" if alike else "all texts added"
+        title = "alike (each by its own mean)" if alike else "all (texts added)"
         ax.set(xlabel="sixteenth of the prompt", title=title, yscale="log", xticks=[1, 4, 8, 12, 16])
     axes[0].set_ylabel("influence, equal share = 1")
     axes[0].set_yticks([0.6, 1, 2, 3, 4], ["0.6", "1", "2", "3", "4"])

@@ -1,4 +1,4 @@
-"""What the chapter ``proper`` says of the sink: numbers, a table, and the check of Y-sink."""
+"""What the chapter ``tokens`` says of the sink's silence: numbers, a table, and the check of Y-sink."""
 
 from __future__ import annotations
 
@@ -52,14 +52,13 @@ def shown(seen: Mapping[str, xr.Dataset]) -> pd.DataFrame:
 
 
 def numbers(seen: Mapping[str, xr.Dataset]) -> dict[str, Any]:
-    """Return what the prose says of the sink."""
+    """Return what the prose says of the silent sink."""
     silent = shown(seen).loc["silent"]
     right = tables.answer_table(seen["answers"]).loc["silent"]
     return {
-        "why_silent_loss": silent["loss"], "why_silent_low": silent["loss low"], "why_silent_high": silent["loss high"],
-        "why_silent_right": right["change"], "why_silent_right_low": right["low"],
-        "why_silent_right_high": right["high"], "why_sink_sets": seen["answers"].sizes["context"],
-        "why_sink_prompts": seen["text"].sizes["prompt"],
+        "sink_loss": silent["loss"], "sink_loss_low": silent["loss low"], "sink_loss_high": silent["loss high"],
+        "sink_right": right["change"], "sink_right_low": right["low"], "sink_right_high": right["high"],
+        "sink_sets": seen["answers"].sizes["context"], "sink_prompts": seen["text"].sizes["prompt"],
     }  # fmt: skip
 
 

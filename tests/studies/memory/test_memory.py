@@ -69,7 +69,7 @@ def test_halves_are_judged_by_those_of_optimal_prediction():
     table = evidence.network_table({"rope.memory-8": entry(9), "rope.memory-64": entry(8), "rope.memory-1": entry(1)})
     assert table.groupby("text")["use half"].first().to_dict() == {"memory-1": 1, "memory-64": 4, "memory-8": 5}
     assert evidence.near_half(table, "use").tolist() == [True] * 3 + [False] * 3 + [True] * 3
-    assert evidence.numbers(table)["why_half_use"] == 6
+    assert evidence.numbers(table)["memory_half_use"] == 6
 
 
 def test_checks_say_what_was_put_in():

@@ -116,6 +116,21 @@ def test_texts_that_count_alike_do_not_weigh_by_their_size():
     assert with_one_large > added and added == pytest.approx(alike, abs=0.02)
 
 
+def test_prompts_that_outweigh_the_others_are_named_and_left_out():
+    from studies.orders import evidence
+
+    heavy, plain = rising(4.0), evidence.parts_earned(rising(4.0))
+    heavy["gradient"][0, 2] = 1.0
+    heavy["gradient"][0, 2, 52:56] = 1000.0  # the fourteenth of sixteen parts of 64 tokens
+    assert evidence.parts_earned(heavy)["why_part_eighth"] > plain["why_part_eighth"] + 0.1
+    found = evidence.heaviest_numbers(heavy)
+    assert found["why_two_weight"] > 0.6 and found["why_two_peak"] > 0.95
+    for name in ("why_part_without", "why_part_alike_without"):
+        assert found[name] == pytest.approx(plain["why_part_eighth"], abs=0.05)
+    low, high = plain["why_part_alike_low"], plain["why_part_alike_high"]
+    assert low < plain["why_part_alike"] < high and plain["why_windows_least"] <= plain["why_part_three"]
+
+
 @pytest.mark.parametrize(("end", "verdict"), [(2.0, "smaller"), (99.0, "undecided"), (9.0, "larger")])
 def test_a_text_that_earns_more_than_is_proper_contradicts(end, verdict):
     from studies.orders import evidence
