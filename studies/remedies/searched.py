@@ -117,6 +117,7 @@ def ordered_numbers(ordered: Ordered) -> dict[str, Any]:
     table, pairs = ordered.table, ordered.pairs
     shares, searched = table.loc[[*ALONE], "right"], table.loc["search-alone"]
     best = pairs.loc[[("search-alone", "one-by-one-likely")]].iloc[0]
+    over_last = paired_difference((ordered.right["search-alone"] - ordered.right["search-last"]).mean(1))
     found: dict[str, Any] = {name: float(x) for name, x in table["right"].items()}
     for name in table.index.drop(AS_IS):
         found[f"{name}_gain"] = gain_said(table, name)
@@ -131,6 +132,7 @@ def ordered_numbers(ordered: Ordered) -> dict[str, Any]:
         "search_right": searched["named"],
         "search_wrong": 1 - searched["named"],
         "likely_over_search": f"{-best['gain']:+.2f}, {-best['high']:+.2f} to {-best['low']:+.2f}; p {best['p']:.2g}",
+        "alone_over_last": f"{over_last.mean:+.2f}, {over_last.low:+.2f} to {over_last.high:+.2f}",
         "others_p": pairs["p"].drop([("search-alone", "one-by-one-likely")]).min(),
     }
     return {f"ordered_{name}".replace("-", "_"): x for name, x in found.items()}
