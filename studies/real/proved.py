@@ -143,7 +143,5 @@ def head_numbers(kept: Kept) -> dict[str, float]:
     return {
         "real_heads_natural": heads.loc["natural", "none"],
         "real_heads_random": heads.loc["random", "none"],
-        "real_heads_repeated": heads.loc["repeated", "none"],
-        "real_heads_front": heads.loc["repeated", "end-of-text"],
         "real_heads_small": max(small),
     }

@@ -24,8 +24,11 @@ FORMS = {
 }
 """What the page calls the forms of a prompt, in its table and in results/real.nc; of 256 tokens if nothing is said."""
 PLAIN = ("64", "256", "1024")
-FRONTS = {"front": "smollm2.use-64-end-of-text", "break": "smollm2.use-64-line-break"}
+FRONTS = {"front": "smollm2.use-64-end-of-text"}
 """A start token in front of 64 tokens of text."""
+QUOTED = {"first": ("chat_about", "about", "64", "front"), "rest": ("chat_about", "about")}
+RANGES = (("first", "times"), ("rest", "gradient"), ("rest", "replaced"))
+"""Parts and forms that the prose quotes, and of plain text what it quotes at least and at most."""
 WAYS = ("gradient", "replaced")
 PARTS = {"first": "first token", "rest": "rest of the first eighth", "end": "last eighth"}
 SMALL = {name: f"{name}.use-64-builtin" for name in MODEL_COLOURS}
@@ -58,17 +61,15 @@ def _both(row: pd.Series) -> str:
 
 
 def form_numbers(parts: pd.DataFrame) -> dict[str, float]:
-    """Return what each part counts in each form, in average tokens, and in plain text at least and at most."""
+    """Return what a part counts in a form, in average tokens, and in plain text at least and at most."""
     found: dict[str, float] = {}
-    for (short, part), row in parts.drop(index="next", level="part").iterrows():
-        found |= {f"use_{part}_{name}_{short}": row[name] for name in (*WAYS, "times")}
-        found |= {f"use_{part}_times_{short}_{end}": row[end] for end in ("low", "high")}
+    for part, forms in QUOTED.items():
+        for short in forms:
+            found |= {f"use_{part}_{way}_{short}": parts.loc[(short, part), way] for way in WAYS}
     plain = parts.loc[[*PLAIN]]
-    for part in PARTS:
-        of_part = plain.xs(part, level="part")
-        for name in (*WAYS, "times"):
-            found[f"use_{part}_{name}_least"] = of_part[name].min()
-            found[f"use_{part}_{name}_most"] = of_part[name].max()
+    for part, name in RANGES:
+        of_part = plain.xs(part, level="part")[name]
+        found |= {f"use_{part}_{name}_least": of_part.min(), f"use_{part}_{name}_most": of_part.max()}
     assert (plain.xs("end", level="part")["high"] < 1).all()  # the end is used more, as the page says
     return found
 
@@ -128,16 +129,13 @@ def ways_entry(kept: Kept) -> xr.Dataset:
 
 def within_numbers(kept: Kept) -> dict[str, float]:
     """Return the rank correlation of gradient and use over the tokens of a single prompt, medians."""
-    ranks = {short: float(np.median(within_prompts(kept[name]))) for short, (_, name) in FORMS.items()}
-    return {f"use_within_{short}": rank for short, rank in ranks.items()}
+    ranks = {short: within_prompts(kept[FORMS[short][1]]) for short in ("chat_about", "256", "64")}
+    return {f"use_within_{short}": float(np.median(rank)) for short, rank in ranks.items()}
 
 
 def small_numbers(kept: Kept) -> dict[str, float]:
     """Return how many times as much as its middle the rest of the first eighth counts in the ten models, at most."""
-    found: dict[str, float] = {}
-    for way in WAYS:
-        found[f"use_small_arm_{way}_most"] = max(counted(kept[x], way, "rest") for x in SMALL.values())
-    return found
+    return {"use_small_arm_gradient_most": max(counted(kept[x], "gradient", "rest") for x in SMALL.values())}
 
 
 def numbers(kept: Kept, parts: pd.DataFrame) -> dict[str, float]:

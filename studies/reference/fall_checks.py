@@ -154,8 +154,6 @@ def fall_numbers(seen: Falls) -> dict[str, float | str]:
     return {
         "influence_last_least": min(last),
         "influence_last_most": max(last),
-        "influence_models": len(fallen),
-        "influence_power_models": int((fallen["low"] > 0).sum()),
         "influence_power_exceptions": ", ".join(fallen.index[fallen["low"] <= 0]),
         "influence_power_least": fallen.loc[alibi, "p"].min(),
         "influence_power_most": fallen.loc[alibi, "p"].max(),

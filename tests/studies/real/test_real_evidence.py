@@ -32,10 +32,10 @@ def test_a_part_is_counted_in_average_tokens() -> None:
     names = [*use.FRONTS.values(), *(name for _, name in use.FORMS.values())]
     parts = use.part_table({name: entry(gradient, used) for name in names})
     found = use.form_numbers(parts)
-    assert found["use_first_gradient_256"] == pytest.approx(12 / gradient.mean(), rel=0.1)
-    assert found["use_rest_replaced_64"] == pytest.approx(1 / used.mean(), rel=0.1)
-    ratio = 4 / gradient.mean() * used.mean()
-    assert found["use_rest_times_most"] == pytest.approx(ratio, rel=0.05)
+    assert found["use_first_gradient_64"] == pytest.approx(12 / gradient.mean(), rel=0.1)
+    assert found["use_rest_replaced_chat_about"] == pytest.approx(1 / used.mean(), rel=0.1)
+    ratio = 12 / gradient.mean() * used.mean()
+    assert found["use_first_times_most"] == pytest.approx(ratio, rel=0.05)
     assert use.forms_shown(parts).loc["plain text", "last eighth"] == "0.6 / 2.4"
 
 
