@@ -247,7 +247,7 @@ def searched_numbers(seen: Evidence) -> dict[str, Any]:
     found = searched.Searched(seen.real)
     said: dict[str, Any] = {f"searched_{name}".replace("-", "_"): float(x) for name, x in found.table["right"].items()}
     gains = found.table["gain"].drop(AS_IS)
-    said |= {"searched_least": gains.min(), "searched_most": gains.max()}
+    said |= {"searched_least": gains.min(), "searched_most": gains.max(), "searched_p": found.table["p"].min()}
     return said | searched.ordered_numbers(seen.ordered)
 
 

@@ -121,6 +121,7 @@ def ordered_numbers(ordered: Ordered) -> dict[str, Any]:
     found: dict[str, Any] = {name: float(x) for name, x in table["right"].items()}
     for name in table.index.drop(AS_IS):
         found[f"{name}_gain"] = gain_said(table, name)
+    found |= {f"{name}_points": table.loc[name, "named"] for name in ALONE}
     found |= {
         "questions": len(ordered.right[AS_IS]),
         "least": shares.min(),
