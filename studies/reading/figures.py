@@ -60,7 +60,7 @@ def draw_sixteen(seen: Evidence) -> Figure:
 def draw_misses(seen: Evidence) -> Figure:
     """Draw by cell how many answers more or fewer were seen than the law of the other half of the sets expects."""
     more = answers_missed(seen)
-    fig, ax = plt.subplots(figsize=(3.6, 3.2))
+    fig, ax = plt.subplots(figsize=(5.0, 3.4))
     image = ax.imshow(more, cmap="PuOr_r", vmin=-14, vmax=14)
     ax.grid(False)
     for row, column in np.ndindex(*more.shape):
