@@ -118,7 +118,7 @@ def numbers(seen: Evidence) -> dict[str, Any]:
     found |= {"why_more_said": signed(seen.part(more)), "why_more_alike_said": signed(seen.alike.loc[more])}
     verdict = "true" if survives(seen.split) else "undecided" if may_survive(seen.split) else "false"
     found |= {"why_survives": verdict, "why_bits": bits_said(seen)}
-    return found | parts_earned(seen.order) | heaviest_numbers(seen.order)
+    return found | parts_earned(seen.order) | beginning_numbers(seen.order) | heaviest_numbers(seen.order)
 
 
 def signed(row: pd.Series) -> str:
@@ -136,8 +136,11 @@ def parts_earned(order: xr.Dataset) -> dict[str, Any]:
     alike_by_window = [earned_part(alike, k)[0] for k in WINDOWS]
     part, resampled = earned_part(alike, EIGHTH)
     low, high = interval(resampled)
+    added_low, added_high = interval(earned_part(added, EIGHTH)[1])
     return {
         "why_part_eighth": float(earned_part(added, EIGHTH)[0]),
+        "why_part_eighth_low": float(added_low),
+        "why_part_eighth_high": float(added_high),
         "why_part_three": float(earned_part(added, 3)[0]),
         "why_part_alike": float(part),
         "why_part_alike_low": float(low),
@@ -149,9 +152,39 @@ def parts_earned(order: xr.Dataset) -> dict[str, Any]:
     }
 
 
-def earned_part(curves: Mapping[str, Any], sixteenths: int) -> tuple[Any, Float[np.ndarray, "B"]]:
+def over_middle(curve: Float[np.ndarray, "... k"]) -> Float[np.ndarray, "..."]:
+    """Return how many times the influence of the mean eighth between the ends the first eighth has.
+
+    >>> float(over_middle(np.array([3.0, 1.0, *[1.0] * 12, 5.0, 5.0])))
+    2.0
+    """
+    return np.asarray(curve[..., :EIGHTH].mean(-1) / curve[..., EIGHTH:-EIGHTH].mean(-1))
+
+
+def beginning_numbers(order: xr.Dataset) -> dict[str, Any]:
+    """Return the first eighth over those between the ends, with and without the text, and by how much more with it.
+
+    With texts alike. Also the part of the end's lead that the text earns over its own tokens, shuffled, both ways.
+    """
+    added, alike = (tables.profiles(order, "gradient", alike=x) for x in (False, True))
+    (text, texts), (drawn, draws) = (map(over_middle, alike[name]) for name in (tables.WRITTEN, tables.PROPER))
+    low, high = interval(texts - draws)
+    first = tables.split_table(order, "gradient", alike=True).loc["first eighth: earned", "high"]
+    return {
+        "why_first_most": float(first / (alike[tables.WRITTEN][0][:EIGHTH].mean() - 1)),
+        "why_over_text": float(text),
+        "why_over_drawn": float(drawn),
+        "why_over_more": ranged((float(text - drawn), float(low), float(high))),
+        "why_part_shuffled": float(earned_part(added, EIGHTH, "shuffled")[0]),
+        "why_part_alike_shuffled": float(earned_part(alike, EIGHTH, "shuffled")[0]),
+    }
+
+
+def earned_part(
+    curves: Mapping[str, Any], sixteenths: int, without: str = tables.PROPER
+) -> tuple[Any, Float[np.ndarray, "B"]]:
     """Return which part of the lead of so many last sixteenths the text earns, and that of each resample."""
-    pairs = zip(curves[tables.WRITTEN], curves[tables.PROPER], strict=True)
+    pairs = zip(curves[tables.WRITTEN], curves[without], strict=True)
     part, resampled = [part_of_lead(text[..., -sixteenths:], drawn[..., -sixteenths:]) for text, drawn in pairs]
     return part, resampled
 

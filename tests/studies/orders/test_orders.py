@@ -127,6 +127,10 @@ def test_prompts_that_outweigh_the_others_are_named_and_left_out():
     assert found["why_two_weight"] > 0.6 and found["why_two_peak"] > 0.95
     for name in ("why_part_without", "why_part_alike_without"):
         assert found[name] == pytest.approx(plain["why_part_eighth"], abs=0.05)
+    begins = evidence.beginning_numbers(rising(4.0))
+    assert begins["why_over_text"] < begins["why_over_drawn"] - 0.1 and begins["why_over_more"].startswith("-0.")
+    for name in ("why_part_shuffled", "why_part_alike_shuffled"):
+        assert begins[name] == pytest.approx(plain["why_part_eighth"], abs=0.05)
     low, high = plain["why_part_alike_low"], plain["why_part_alike_high"]
     assert low < plain["why_part_alike"] < high and plain["why_windows_least"] <= plain["why_part_three"]
 
