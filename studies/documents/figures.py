@@ -54,12 +54,14 @@ def draw_answers(seen: Evidence) -> Figure:
 def draw_sources(seen: Sources) -> Figure:
     """Draw the share of sources that each way names, with intervals; the head that was chosen, of half of the sets."""
     drawn = seen.table.drop(index=[*[*seen.tools][1:], LAST]).rename(index=PLAIN)
-    head = seen.fair_table.loc[[READERS]].rename(index={READERS: "one head"})
+    head = seen.fair_table.loc[[READERS]]
+    name = f"one head, of {head['prompts'].iloc[0]:.0f}"
+    head = head.rename(index={READERS: name})
     drawn = pd.concat([drawn, head]).sort_values("all", kind="stable")
     rows = np.arange(len(drawn))
     fig, ax = plt.subplots(figsize=(6.4, 2.8))
     ax.hlines(rows, drawn["low"], drawn["high"], color=BLUE, linewidth=3, alpha=0.35)
-    fills = [WHITE if name == "one head" else BLUE for name in drawn.index]
+    fills = [WHITE if x == name else BLUE for x in drawn.index]
     ax.scatter(drawn["all"], rows, s=25, color=fills, edgecolors=BLUE, zorder=3)
     ax.axvline(seen.table.loc[LAST, "all"], color=GREY, linestyle="--")
     ax.set_yticks(rows, drawn.index)

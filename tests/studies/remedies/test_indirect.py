@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 
 from studies.documents import unstated
-from studies.remedies import indirect
+from studies.remedies import indirect, real_sources
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -39,10 +39,49 @@ def test_what_is_named_is_counted_by_hand():
     arrays |= {name: (("set", "chain"), x) for name, x in two.items()}
     arrays["removed"] = ("set", "question", "document"), removed
     arrays["two_removed"] = ("set", "chain", "document"), np.array([[[-3.0, -1], [-2, 0]], [[-1, 0], [-1, 0]]])
-    real = {"source": ("answer", [1, 0, -1]), "removed": (("answer", "document"), removed[:, 0].repeat(2, 0)[:3])}
-    kept = {unstated.INDIRECT: xr.Dataset(arrays), unstated.REAL: xr.Dataset(real)}
+    falls = removed[:, 0].repeat(2, 0)[:3]
+    real = {"source": ("answer", [1, 0, -1]), "question": ("answer", [4, 4, 7]), "right": ("answer", [1, 1, 0])}
+    real |= {"at": ("answer", [0, 1, 1]), "reader": ("answer", [0, 1, 1]), "fetched": ("answer", [1, 1, 1])}
+    real |= {name: (("answer", "document"), x) for name, x in (("removed", falls), ("removed_short", -falls))}
+    kept = {unstated.INDIRECT: xr.Dataset(arrays), unstated.REAL: xr.Dataset(real, attrs={"prompts": 3})}
     found = unstated.numbers(kept)
     assert [found[f"reworded_{x}"] for x in ("prompts", "right", "deletion", "reader", "fetched")] == [4, 1, 3, 3, 4]
     assert [found[f"steps_{x}"] for x in ("prompts", "right", "known", "deletion", "reader")] == [4, 1, 3, 2, 2]
     assert [found[f"steps_{x}"] for x in ("bridge", "second", "fetched")] == [1, 2, 3]
     assert (found["real_sources"], found["real_sources_named"]) == (2, 1)
+    assert [found[f"right_{x}"] for x in ("answers", "questions", "deletion", "short")] == [2, 1, 1, 1]
+    assert [found[f"right_{x}"] for x in ("reader", "fetched", "last")] == [2, 1, 1]
+    assert [found[f"right_{x}"] for x in ("not_last", "not_last_missed")] == [1, 0]
+
+
+class Decoding:
+    """Decode words as they are."""
+
+    class tokenizer:
+        @staticmethod
+        def decode(ids):
+            return "".join(ids)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["It ", "was ", "the ", "Wright", " brothers", " in ", "1903", "."], (3, 5)),
+        (["Wright", " brothers"], (0, 2)),
+        (["Wright", " or ", "the ", "Wright", " brothers", ", ", "Wright", " brothers"], (3, 5)),
+    ],
+)
+def test_the_short_answer_is_the_first_one_without_more(words, expected):
+    assert real_sources.short_answer(Decoding, words, ["Orville", "Wright brothers"]) == expected
+
+
+def test_the_check_of_right_answers_can_fail():
+    at = np.arange(40) % 8
+    falls = -np.eye(8)[at]
+    arrays = {"removed": falls, "removed_short": falls}
+    arrays = {name: (("answer", "document"), x) for name, x in arrays.items()}
+    rows = {"question": np.arange(40) // 2, "right": np.ones(40, int), "at": at, "reader": at, "fetched": at}
+    entry = xr.Dataset(arrays | {name: ("answer", x) for name, x in rows.items()})
+    found = unstated.right_check(entry)
+    assert found.passed and not found.how["undecided"] and not any(found.broken["passages named at random"])
+    assert not unstated.right_check(entry.assign(at=("answer", (at + 1) % 8))).passed
