@@ -76,6 +76,7 @@ for name, text in REAL.items():
     PARTS[f"questions-{name}"] = part(partial(measure_question_remedy, text=text), 50, 1100)
 PARTS["indirect"] = part(measure_indirect, 24)
 PARTS["real-sources"] = part(measure_real_sources, 100, 1100)
+PARTS["real-alarm"] = part(partial(measure_real_sources, wrong=60), 100, 1100)
 PARTS["alarm"] = part(measure_alarm)
 PARTS["as-is-32"] = part(partial(measure_remedy, text="as is", dtype="float32"), 6)
 

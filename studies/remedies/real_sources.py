@@ -9,6 +9,11 @@ Claim R-sources, set on 2026-11-30 before the first run: deletion names the righ
 undecided if the share is below .8 and the interval is not. Each answer is explained in two ways: its
 whole first line, as ``posbias explain`` does, and the accepted answer in it alone. The claim is about
 the first; nothing hangs on the second, nor on heads, which invented facts chose.
+
+Claim R-alarm, part ``real-deletion``, set on 2026-11-30 before wrong answers were explained (21 of the
+others were, and not counted so): where the passage that three heads point at is not the one that
+deletion names, the answer is wrong. It holds if the alarm rings for at least half of 60 wrong answers,
+drawn at random among all, and for at most a tenth of the right ones.
 """
 
 from __future__ import annotations
@@ -33,6 +38,8 @@ from studies.remedies.measure import BEST, Row, open_engine, provenance, unfinis
 from studies.remedies.questions import AT, PLACES, is_right, load_rows
 from studies.results import load
 
+DRAWN = 63
+"""Seed of the wrong answers that are explained."""
 MEANINGS = {
     "question": "number of the question, from 0",
     "at": "place of the right passage",
@@ -70,12 +77,20 @@ def with_beginning(prompt: Prompt, ids: Sequence[int]) -> Prompt:
     return replace(prompt, ids=(*prompt.ids, *ids))
 
 
-def measure_real_sources(settings: Settings) -> xr.Dataset:
+def answers_asked(questions: int, wrong: int) -> np.ndarray:
+    """Return questions and places of answers whose passage is known, or of so many wrong ones."""
+    kept = load("questions")["smollm2.eight"].sel(place=list(AT)).isel(question=slice(questions))
+    right = kept["correct"].values == 1
+    if not wrong:
+        return np.argwhere(right | (kept["source"].values >= 0))
+    return np.random.default_rng(DRAWN).permutation(np.argwhere(~right))[:wrong]
+
+
+def measure_real_sources(settings: Settings, wrong: int = 0) -> xr.Dataset:
     """Return by answer what the deletion of each passage changes, and where heads point."""
     engine, rows = open_engine(settings), load_rows(settings)
     write = partial(write_ask, engine.tokenizer)
-    kept = load("questions")["smollm2.eight"].sel(place=list(AT)).isel(question=slice(len(rows)))
-    asked = np.argwhere((kept["source"].values >= 0) | (kept["correct"].values == 1))
+    asked = answers_asked(len(rows), wrong)
 
     def read(n: int) -> Row:
         k, at = int(asked[n, 0]), AT[asked[n, 1]]
@@ -105,7 +120,8 @@ def measure_real_sources(settings: Settings) -> xr.Dataset:
             "fetched": np.array(fetched.argmax()),
         }
 
-    found = go_on(len(asked), read, unfinished(settings, "right-sources"), "answers")
+    name = "wrong-sources" if wrong else "right-sources"
+    found = go_on(len(asked), read, unfinished(settings, name), "answers")
     arrays = {}
     for name, x in found.items():
         kind = np.float32 if x.dtype.kind == "f" else np.int16

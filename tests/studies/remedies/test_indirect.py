@@ -6,6 +6,7 @@ import xarray as xr
 
 from studies.documents import unstated
 from studies.remedies import indirect, real_sources
+from studies.results import load
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -85,3 +86,11 @@ def test_the_check_of_right_answers_can_fail():
     found = unstated.right_check(entry)
     assert found.passed and not found.how["undecided"] and not any(found.broken["passages named at random"])
     assert not unstated.right_check(entry.assign(at=("answer", (at + 1) % 8))).passed
+
+
+def test_wrong_answers_are_drawn_once_each_and_are_wrong():
+    right = load("questions")["smollm2.eight"]["correct"].sel(place=list(real_sources.AT)).values == 1
+    drawn = real_sources.answers_asked(100, 60)
+    assert len({*map(tuple, drawn.tolist())}) == 60 and not right[*drawn.T].any()
+    known = real_sources.answers_asked(100, 0)
+    assert {*map(tuple, np.argwhere(right).tolist())} <= {*map(tuple, known.tolist())}
