@@ -77,6 +77,15 @@ class SetEngine:
                 self.known[kind, (prompt.ids, prompt.answer_ids)] = found
 
     def _likely(self, prompts: Sequence[Prompt]) -> list[Likelihood]:
+        found = []
+        for prompt, told in zip(prompts, self.told(prompts), strict=True):
+            tokens = torch.tensor(prompt.answer_ids)
+            log = float(told.gather(-1, tokens[:, None]).sum())
+            found.append(Likelihood(log, bool((told.argmax(-1) == tokens).all())))
+        return found
+
+    def told(self, prompts: Sequence[Prompt]) -> list[Float[Tensor, "r v"]]:
+        """Return the log-probabilities of all tokens at each token of the answers."""
         rows = [(*prompt.ids, *prompt.answer_ids[:-1]) for prompt in prompts]
         ends = [len(prompt.ids) for prompt in prompts]
         states, common, _ = self._read(rows, min(ends) - 1)
@@ -84,10 +93,7 @@ class SetEngine:
         for k, prompt in enumerate(prompts):
             first = ends[k] - 1 - common
             own = states[k, first : first + len(prompt.answer_ids)]
-            told = self._logits(own).log_softmax(-1)
-            tokens = torch.tensor(prompt.answer_ids)
-            log = float(told.gather(-1, tokens[:, None]).sum())
-            found.append(Likelihood(log, bool((told.argmax(-1) == tokens).all())))
+            found.append(self._logits(own).log_softmax(-1))
         return found
 
     @torch.no_grad()

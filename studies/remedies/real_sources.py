@@ -23,6 +23,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import torch
 import xarray as xr
 
 from posbias.conditions.each.sharper import read_heads
@@ -63,18 +64,13 @@ def short_answer(engine: SetEngine, ids: Sequence[int], accepted: Sequence[str])
     return start, stop
 
 
-def removed_by(engine: SetEngine, prompts: Sequence[Prompt], answer: Sequence[int]) -> np.ndarray:
-    """Return by how much an answer's log-probability changes from the first prompt to each of the others."""
-    told = []
+def token_logs(engine: SetEngine, prompts: Sequence[Prompt], answer: Sequence[int]) -> np.ndarray:
+    """Return the log-probability of each token of an answer behind each prompt (prompt, token)."""
+    tokens, found = torch.tensor(answer), []
     for prompt in prompts:
-        [found] = engine.loglikelihood([replace(prompt, answer_ids=tuple(answer))])
-        told.append(found.log_probability)
-    return np.array(told[1:]) - told[0]
-
-
-def with_beginning(prompt: Prompt, ids: Sequence[int]) -> Prompt:
-    """Return a prompt with the first tokens of its answer behind it."""
-    return replace(prompt, ids=(*prompt.ids, *ids))
+        [told] = engine.told([replace(prompt, answer_ids=tuple(answer))])
+        found.append(told.gather(-1, tokens[:, None])[:, 0].numpy())
+    return np.array(found)
 
 
 def answers_asked(questions: int, wrong: int) -> np.ndarray:
@@ -102,11 +98,11 @@ def measure_real_sources(settings: Settings, wrong: int = 0) -> xr.Dataset:
         prompts = [write(one) for one in asks]
         [given] = engine.generate(prompts[:1], MOST, UNTIL)
         right = is_right(rows[k], given.text)
+        logs = token_logs(engine, prompts, given.ids)
+        change = logs[1:] - logs[0]
         short = np.full(PLACES, np.nan)
         if right:
-            start, stop = short_answer(engine, given.ids, rows[k].answers)
-            begun = [with_beginning(prompt, given.ids[:start]) for prompt in prompts]
-            short = removed_by(engine, begun, given.ids[start:stop])
+            short = change[:, slice(*short_answer(engine, given.ids, rows[k].answers))].sum(1)
         seen = attended(engine.reader, with_answer(prompts[0], given.ids))
         fetched = point(attended(engine.reader, prompts[0]), read_heads(BEST))
         return {
@@ -114,7 +110,7 @@ def measure_real_sources(settings: Settings, wrong: int = 0) -> xr.Dataset:
             "at": np.array(at),
             "right": np.array(right),
             "source": np.array(find_holder(first_line(given.text), [one.text for one in rows[k].at(at)])),
-            "removed": removed_by(engine, prompts, given.ids),
+            "removed": change.sum(1),
             "removed_short": short,
             "reader": np.array(seen[HEAD].argmax()),
             "fetched": np.array(fetched.argmax()),
