@@ -68,8 +68,8 @@ def bits_said(seen: Evidence) -> str:
     apart = max(table.loc["apart", "value"] for table in seen.rounded.values())
     moved = max(abs(table.loc[f"{end} eighth", "value"]) for table in seen.rounded.values() for end in ENDS)
     return (
-        f"Rounding {which} to 4 bits moves no profile by more than {apart:.3f} of the prompt, and no end by more than "
-        f"{moved:.2f} of an equal share. By our thresholds that makes no difference in "
+        f"Rounding {which} moves no profile by more than {apart:.3f} of the prompt, and no end by more than "
+        f"{moved:.2f} of an equal share, no difference by our thresholds in "
         f"{'any' if within == many else within} of them."
     )
 
