@@ -87,7 +87,13 @@ def kind_numbers(seen: Evidence) -> dict[str, float]:
         "kinds_p": float((1 + (drawn >= gain).sum()) / (1 + PERMUTATIONS)),
         "kinds_first": float(apart[0, 0]), "one_first": float(expected_of(sets)[0, 0]), "seen_first": sets.sum(0)[0, 0],
         "kinds_third": float(apart[2, 0]), "one_third": float(expected_of(sets)[2, 0]), "seen_third": sets.sum(0)[2, 0],
+        "one_inner": float(expected_of(sets).diagonal()[INNER].sum()),
+        "seen_inner": sets.sum(0).diagonal()[INNER].sum(),
     }  # fmt: skip
+
+
+INNER = slice(3, 7)
+"""Places 4 to 7."""
 
 
 def expected_of(sets: Counts) -> Any:
