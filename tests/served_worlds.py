@@ -16,11 +16,12 @@ def chat(text="It is 7.\nNot 8.", finish="stop", logs=True):
 
 
 def echoed(prompt):
-    """Return a completion that repeats its prompt, a token a letter; capitals are not the likeliest."""
-    letters = {"tokens": [*prompt], "text_offset": [*range(len(prompt))]}
-    letters["token_logprobs"] = [None, *[-2.0 if x.isupper() else -1.0 for x in prompt[1:]]]
-    letters["top_logprobs"] = [None, *[{"a": -1.0} for _ in prompt[1:]]]
-    return {"choices": [{"text": prompt, "finish_reason": "length", "index": 0, "logprobs": letters}]}
+    """Return a completion that repeats its prompt, a token a letter, and adds one; capitals are not the likeliest."""
+    text = f"{prompt}."
+    letters = {"tokens": [*text], "text_offset": [*range(len(text))]}
+    letters["token_logprobs"] = [None, *[-2.0 if x.isupper() else -1.0 for x in text[1:]]]
+    letters["top_logprobs"] = [None, *[{"a": -1.0} for _ in text[1:]]]
+    return {"choices": [{"text": text, "finish_reason": "length", "index": 0, "logprobs": letters}]}
 
 
 @contextmanager

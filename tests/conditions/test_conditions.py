@@ -228,7 +228,7 @@ def test_heads_keep_or_order_what_they_point_at(world):
 
 
 class Turning:
-    """An engine that answers by the first document, and finds some answers likelier than others."""
+    """An engine that answers by the first document, and finds some answers likelier than others, in some turns."""
 
     has_loglikelihood = has_gradients = True
 
@@ -242,19 +242,22 @@ class Turning:
 
     def loglikelihood(self, prompts):
         for prompt in prompts:
-            yield Likelihood(np.log(self.likely[prompt.answer]), False)
+            found = self.likely[prompt.answer]
+            yield Likelihood(np.log(found.get(prompt.documents[0], 0.01) if isinstance(found, dict) else found), False)
 
 
 def test_turns_vote_or_are_averaged():
     ask = Ask(("a", "b", "c", "d"), "q", "1")
     engine = Turning({"a": "x", "b": "y", "c": "y", "d": "z"}, {"x": 0.5, "y": 0.1, "z": 0.7})
 
-    def asked(name):
+    def asked(name, engine=engine):
         return read_condition(name)[1].choose(ask, engine, lambda one: one).documents
 
     assert asked("rotated:4") == ("b", "c", "d", "a"), "two of four say y"
     assert asked("rotated:2") == ("a", "b", "c", "d"), "of equals the first"
     assert asked("rotated:4,by=mean") == ("d", "a", "b", "c"), "z is likeliest of all"
+    once = Turning(engine.said, {"x": {"a": 0.9}, "y": 0.1, "z": 0.2})
+    assert asked("rotated:4,by=mean", once) == ("a", "b", "c", "d"), "a mean of probabilities, not of their logarithms"
     for text in ("rotated:1", "rotated:4,by=force"):
         with pytest.raises(ValueError, match="condition rotated"):
             read_condition(text)
@@ -273,10 +276,10 @@ def test_shuffled_tokens_are_measured_and_said_to_be(tmp_path):
     opened = posbias.open(tmp_path / "llama")
     how = {"prompts": 1, "length": 40, "dataset": tmp_path / "d.txt"}
     plain = opened.measure(**how).results
-    found = opened.measure(**how, condition="order-shuffled")
+    found = opened.measure(**how, condition="order-shuffled", seed=1)
     ids, before = found.results["tokens"].values, plain["tokens"].values
     assert (ids[:, 0] == before[:, 0]).all() and (ids != before).any() and sorted(ids[0]) == sorted(before[0])
-    assert np.array_equal(ids, conditions.order_shuffled(before, front=1))
+    assert np.array_equal(ids, conditions.order_shuffled(before, seed=1, front=1))
     words = opened.source.load_tokenizer().decode(ids[0, 1:])
     again = opened.measure(texts=[words], length=40).results
     assert np.array_equal(again["tokens"], ids) and np.allclose(again["influence"], found.results["influence"])

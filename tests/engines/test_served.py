@@ -103,6 +103,21 @@ def test_status_503_is_tried_again():
     assert found.text == "It is" and len(seen) == 2
 
 
+def test_what_one_model_answered_is_not_taken_for_another(tmp_path):
+    """Nor for one of the same name elsewhere."""
+    asked = []
+
+    def answer(path, request):
+        asked.append(path)
+        return 200, chat(f"I am {request['model']} behind {path.split('/')[1]}.")
+
+    with server(answer) as (url, _):
+        for place, name in (("here", "a"), ("here", "b"), ("there", "a"), ("here", "a")):
+            engine = ServedEngine(url.replace("/v1", f"/{place}/v1"), name, kept=tmp_path / "p")
+            assert [x.text for x in engine.generate(PROMPTS[:1], 100)] == [f"I am {name} behind {place}."]
+    assert len(asked) == 3, "the last answer was kept"
+
+
 KILLED = """
 import sys
 from pathlib import Path

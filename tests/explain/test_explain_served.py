@@ -25,7 +25,7 @@ def scores(prompt):
     """Return a completion in which a letter is as likely as the prompt is long: -1 nat for each 10 letters."""
     found = echoed(prompt)
     logs = found["choices"][0]["logprobs"]
-    logs["token_logprobs"] = [None, *[-len(prompt) / 10] * (len(prompt) - 1)]
+    logs["token_logprobs"] = [None, *[-len(prompt) / 10] * len(prompt)]
     return found
 
 
@@ -122,7 +122,7 @@ def test_an_answer_without_tokens_of_its_own_is_refused():
     def joined(path, request):
         found = echoed(request.get("prompt", "x"))
         if request.get("prompt", "").endswith("it?two"):
-            found["choices"][0]["logprobs"]["text_offset"][-3:] = [len(request["prompt"]) - 4] * 3
+            found["choices"][0]["logprobs"]["text_offset"][-4:-1] = [len(request["prompt"]) - 4] * 3
         return 200, found if "chat" not in path else chat()
 
     with server(joined) as (url, _), pytest.raises(ValueError, match="answer: expected one that begins where a token"):
