@@ -32,6 +32,9 @@ R-alarm, ``real``, set on 2026-11-29 before it was counted
     on Liu et al.'s questions that have both (heads chosen on invented facts, four places): of the answers whose first
     line one passage alone holds, the heads point at another passage for at least half of the wrong ones and at most .1
     of the right ones, the interval over questions of the difference above 0.
+R-alarm, ``real-deletion``, set on 2026-11-30 before wrong answers were explained
+    on the same questions, with deletion as on invented facts (:mod:`studies.remedies.real_sources`): the alarm rings
+    for at least half of 60 wrong answers, drawn at random, and for at most a tenth of the right ones.
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ from posbias.lookup.scores import FEWEST, flip_p_value, paired_difference
 from studies.checks import Check
 from studies.remedies import tables
 from studies.remedies.evidence import Evidence
-from studies.remedies.real import Real, count_alarms
+from studies.remedies.real import Real, count_alarms, explained
 from studies.remedies.searched import NEW, AskedInOrder, Ordered, Searched
 from studies.remedies.tables import AS_IS, WORDS
 
@@ -214,11 +217,32 @@ def real_alarm_check(seen: Evidence, rng: np.random.Generator) -> Check:
     )  # fmt: skip
 
 
+def deletion_alarm_check(seen: Evidence, rng: np.random.Generator) -> Check:
+    """Return the check of the alarm on real questions with deletion, as on invented facts."""
+    rings, wrong = explained(seen.real)
+    shares = [rings[of].mean() for of in (wrong, ~wrong)]
+
+    def holds(rung: Bool[np.ndarray, "N"]) -> bool:
+        return bool(rung[wrong].mean() >= 0.5 and rung[~wrong].mean() <= 0.1)
+
+    return Check(
+        "R-alarm", "real-deletion", "Real questions: where heads and deletion differ, the answer is wrong.",
+        holds(rings),
+        f"rings for {rings[wrong].sum()} of {wrong.sum()} wrong answers ({shares[0]:.2f}) and {rings[~wrong].sum()} of "
+        f"{(~wrong).sum()} right ones ({shares[1]:.2f})",
+        "it rings for less than half of the wrong ones or more than .1 of the right ones",
+        {"rings exchanged": [holds(rng.permutation(rings)) for _ in range(20)]},
+        "it rings for too many right answers" if shares[1] > 0.1 else "it finds too few errors",
+        {"in_part": bool(shares[0] >= 0.5)},
+    )  # fmt: skip
+
+
 def all_checks(seen: Evidence) -> list[Check]:
     """Return all checks; they draw at random one after another, so that none is made without those before it."""
     rng = np.random.default_rng(0)
     found = [*gain_checks(seen, rng), pointing_check(seen, rng), *alarm_checks(seen, rng)]
-    return [*found, *real_checks(seen, rng), real_alarm_check(seen, rng)]
+    found += [*real_checks(seen, rng), real_alarm_check(seen, rng)]
+    return [*found, deletion_alarm_check(seen, rng)]
 
 
 def is_of_heads(check: Check) -> bool:

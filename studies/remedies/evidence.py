@@ -234,6 +234,7 @@ def numbers(seen: Evidence) -> dict[str, Any]:
         "remedies_absent": absent(seen),
         "remedies_tuned_minutes": load("tune")["every.seed-0.training"].attrs["training_seconds"] / 60,
         "remedies_rotated": gain_said(table, "rotated-8"),
+        "remedies_sink": gain_said(table, "sink-off"),
         "remedies_rotated_p": table.loc["rotated-8", "p"],
         "remedies_twice_p": table.loc["question-twice", "p"],
         "remedies_tuned": tuned.mean(),
@@ -264,6 +265,17 @@ def pointing_numbers(seen: Evidence) -> dict[str, Any]:
     }
 
 
+def real_alarm_numbers(seen: real.Real) -> dict[str, int]:
+    """Return how often the alarm rings on real questions, with deletion."""
+    rings, wrong = real.explained(seen)
+    return {
+        "alarm_real_wrong": int(wrong.sum()),
+        "alarm_real_wrong_rung": int(rings[wrong].sum()),
+        "alarm_real_right": int((~wrong).sum()),
+        "alarm_real_right_rung": int(rings[~wrong].sum()),
+    }
+
+
 def alarm_numbers(seen: Evidence) -> dict[str, Any]:
     """Return how often the alarm rings."""
     every, judged, none = seen.signals, seen.signals.judged, seen.nothing
@@ -286,5 +298,6 @@ def alarm_numbers(seen: Evidence) -> dict[str, Any]:
         "alarm_stated_false": tables.judge_alarm(judged.pointed != judged.stated, wrong).false,
         "alarm_none": int(none.sum()),
         "alarm_none_of": none.size,
+        **real_alarm_numbers(seen.real),
         "alarm_false_most": float(binomtest(int((rings & ~wrong).any(1).sum()), len(wrong)).proportion_ci(0.95).high),
     }

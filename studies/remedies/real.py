@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import xarray as xr
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from studies.remedies import tables
 from studies.remedies.tables import AS_IS, FLOORS, WORDS
@@ -80,6 +80,15 @@ def count_alarms(real: Real) -> RealAlarm:
     known, rings = source >= 0, real.ranked["heads"].values.argmax(-1) != source
     counts = [int(x.sum()) for x in (known & ~right, known & ~right & rings, known & right, known & right & rings)]
     return RealAlarm(source.size, *counts)
+
+
+def explained(real: Real) -> tuple[Bool[np.ndarray, "N"], Bool[np.ndarray, "N"]]:
+    """Return of answers that deletion explained whether heads point elsewhere, and whether each is wrong."""
+    right, wrong = real.kept["smollm2.real-sources"], real.kept["smollm2.real-alarm"]
+    rings = [x["fetched"].values != x["removed"].values.argmin(-1) for x in (right, wrong)]
+    is_right = [x["right"].values == 1 for x in (right, wrong)]
+    of = np.concatenate([is_right[0], ~is_right[1]])
+    return np.concatenate(rings)[of], ~np.concatenate(is_right)[of]
 
 
 def held_by(real: Real) -> Int[np.ndarray, "Q P"]:

@@ -18,7 +18,7 @@ from posbias.lookup.scores import flip_p_value, paired_difference
 
 AS_IS, FLOORS = "as-is", ("oracle", "closed-book")
 LEVEL = 0.05
-NOT_REMEDIES = ("as-is-32", "heads", "alarm", "searched", "indirect", "real-sources")
+NOT_REMEDIES = ("as-is-32", "heads", "alarm", "searched", "indirect", "real-sources", "real-alarm")
 """Entries that are no condition; nor are those of real questions here."""
 WORDS = {
     "as-is": "as is",
