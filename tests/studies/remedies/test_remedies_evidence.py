@@ -128,3 +128,26 @@ def test_what_is_kept_of_a_searchs_order_answers_as_the_same_prompts_did_before(
     ]
     assert len(same) == 50 and sum(same) >= 46
     assert ((kept["rank"] == 0) == kept["kept"].sel(remedy="search-alone")).all(), "a search's first passage"
+
+
+def explained(right, named, pointed):
+    """Return an entry of answers that deletion explained, of as many passages as are named."""
+    named = np.array(named)
+    falls = -np.eye(named.max() + 1)[named]
+    found = {"right": ("answer", right), "fetched": ("answer", pointed), "removed": (("answer", "document"), falls)}
+    return xr.Dataset(found)
+
+
+def test_an_alarm_on_real_questions_counts_right_answers_of_one_file_and_wrong_ones_of_the_other():
+    known = explained([1, 1, 0], named=[0, 1, 1], pointed=[0, 0, 0])
+    drawn = explained([0, 0, 1], named=[1, 1, 1], pointed=[1, 0, 0])
+    seen = Evidence({"smollm2.real-sources": known, "smollm2.real-alarm": drawn}, {})
+    rings, wrong = real.explained(seen.real)
+    assert rings.tolist() == [False, True, False, True] and wrong.tolist() == [False, False, True, True]
+    check = checks.deletion_alarm_check(seen, np.random.default_rng(0))
+    assert not check.passed and check.how["in_part"]
+    quiet = explained([1] * 20, named=[0, 1] * 10, pointed=[0, 1] * 10)
+    loud = explained([0] * 20, named=[0, 1] * 10, pointed=[1, 0] * 10)
+    seen = Evidence({"smollm2.real-sources": quiet, "smollm2.real-alarm": loud}, {})
+    check = checks.deletion_alarm_check(seen, np.random.default_rng(0))
+    assert check.passed and not any(check.broken["rings exchanged"])
