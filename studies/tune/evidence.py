@@ -171,41 +171,49 @@ def open_said(seen: Evidence) -> str:
     return f"That further training changes which places are lost was to hold in three seeds; {have}, {so_far}."
 
 
-def controls_of(seen: Evidence) -> dict[str, xr.Dataset]:
-    """Return the answers after trainings that ask for no place among competitors."""
-    return {arm: entry for arm, entry in seen.first.items() if arm in _CONTROLS}
+def controls_of(seen: Evidence) -> dict[str, list[pd.Series]]:
+    """Return what each training that asks for no place among competitors gains, seed by seed."""
+    found: dict[str, list[pd.Series]] = {}
+    for arm in _CONTROLS:
+        for arms in seen.by_seed.values():
+            if arm in arms:
+                gains = tables.gain_table({BEFORE: arms[BEFORE], arm: arms[arm]})
+                found.setdefault(arm, []).append(gains.loc[arm])
+    return found
 
 
 def control_shares(seen: Evidence) -> dict[str, float]:
-    """Return the shares of right answers, between the ends and there, after the controls that were trained."""
+    """Return the shares of right answers, between the ends and there, after the controls: means over seeds."""
     found = {}
-    for arm, entry in controls_of(seen).items():
-        right = entry["correct"].values.astype(np.float64)
-        found[f"why_{arm}_middle"] = float(right[:, tables.MIDDLE].mean())
-        found[f"why_{arm}_ends"] = float(right[:, tables.ENDS].mean())
+    for arm, rows in controls_of(seen).items():
+        for where in ("middle", "ends"):
+            found[f"why_{arm}_{where}"] = float(np.mean([x[where] for x in rows]))
     return found
+
+
+def gains_said(rows: Sequence[pd.Series]) -> str:
+    """Return by how much the middle gains on the ends, each seed with its interval."""
+    return listed([ranged((x["gain"], x["gain low"], x["gain high"])) for x in rows])
 
 
 def controls_said(seen: Evidence) -> str:
     """Return a sentence on the trainings that ask for no place among competitors."""
-    there = controls_of(seen)
+    there, said = controls_of(seen), []
     if not there:
         return (
             "Two controls, training on documents that do not compete and on text, were not run (`make tune` has them)."
         )
-    gains, said = tables.gain_table({BEFORE: seen.first[BEFORE], **there}), []
-    for arm in there:
-        x = gains.loc[arm]
-        gain = ranged((x["gain"], x["gain low"], x["gain high"]))
+    for arm, rows in there.items():
+        middle, ends = (percent([float(x[where]) for x in rows]) for where in ("middle", "ends"))
         said.append(
-            f"trained on {_CONTROLS[arm]}, it finds {x['middle']:.0%} in the middle and {x['ends']:.0%} at the ends, "
-            f"and the middle gains {gain} on the ends"
+            f"trained on {_CONTROLS[arm]} ({COUNTS[len(rows)]}), it finds {middle} in the middle and {ends} at the ends, "
+            f"and the middle gains {gains_said(rows)} on the ends"
         )
     lacking = [what for arm, what in _CONTROLS.items() if arm not in there]
     if lacking:
         rest = f" The other control, training on {lacking[0]}, was not run (`make tune` has it)."
-        return f"One control has no competitors: {said[0]} (one seed).{rest}"
-    return f"Two controls have no competitors: {'; '.join(said)} (one seed)."
+        return f"One control has no competitors: {said[0]}.{rest}"
+    return f"Two controls have no competitors: {'; '.join(said)}."
 
 
 _CONTROLS = {"apart": "documents of eight kinds, at every place", "text": "running text"}
@@ -296,20 +304,27 @@ def asked_check(seen: Evidence) -> Check:
     )  # fmt: skip
 
 
+def is_beyond(rows: Sequence[pd.Series]) -> bool:
+    """Say whether in each seed the middle's gain over the ends' lies wholly beyond what a control's may be."""
+    return all(x["gain low"] > CONTROL or x["gain high"] < -CONTROL for x in rows)
+
+
 def control_checks(seen: Evidence) -> list[Check]:
     """Return the check of Y-asked's controls, none if neither was trained."""
     there = controls_of(seen)
     if not there:
         return []
-    gains = {arm: row for arm, row in tables.gain_table(seen.first).iterrows() if arm in there}
-    beyond = [arm for arm, x in gains.items() if x["gain low"] > CONTROL or x["gain high"] < -CONTROL]
-    within = [arm for arm, x in gains.items() if max(abs(x["gain low"]), abs(x["gain high"])) <= CONTROL]
-    turned = tables.gain_table(turned_round(seen.first)).loc[[*there]]
-    rejects = bool(((turned["gain low"] > CONTROL) | (turned["gain high"] < -CONTROL)).any())
-    found = [f"{NAMES[arm]} {ranged((x['gain'], x['gain low'], x['gain high']))}" for arm, x in gains.items()]
+    turned = {seed: turned_round(arms) for seed, arms in seen.by_seed.items()}
+    rejects = any(map(is_beyond, controls_of(Evidence(seen.kept, turned)).values()))
+    beyond = [arm for arm, rows in there.items() if is_beyond(rows)]
+    within = []
+    for arm, rows in there.items():
+        if all(max(abs(x["gain low"]), abs(x["gain high"])) <= CONTROL for x in rows):
+            within.append(arm)
     return [Check(
         "Y-asked", "controls", "Training without competitors moves middle and ends alike.", not beyond,
-        ", ".join(found), "an interval of the middle's gain over the ends' lies wholly beyond 0.10",
+        ", ".join(f"{NAMES[arm]} {gains_said(rows)}" for arm, rows in there.items()),
+        "in each seed the interval of the middle's gain over the ends' lies wholly beyond 0.10",
         {"answers before turned round": [not rejects]},
         f"they move apart after training on {listed([_CONTROLS[arm] for arm in beyond])}",
         {"undecided": not beyond and len(within) < len(_CONTROLS)},

@@ -105,7 +105,16 @@ def test_a_control_that_gains_in_the_middle_contradicts():
     (check,) = evidence.control_checks(with_controls(0.2))
     assert check.passed and not any(check.broken["answers before turned round"])
     assert not check.how["undecided"]
-    assert "trained on running text, it finds" in evidence.controls_said(with_controls(0.2))
+    assert "trained on running text (one seed), it finds" in evidence.controls_said(with_controls(0.2))
+
+
+def test_a_control_contradicts_only_if_each_of_its_seeds_does():
+    seen, more = with_controls(0.9), with_controls(0.2).first
+    both = evidence.Evidence(seen.kept, {0: seen.first, 1: {**seen.by_seed[1], "apart": more["apart"]}})
+    (check,) = evidence.control_checks(both)
+    assert check.passed and check.how["undecided"] and "two seeds" in evidence.controls_said(both)
+    (check,) = evidence.control_checks(evidence.Evidence(seen.kept, {0: seen.first, 1: seen.first}))
+    assert not check.passed and not check.how["undecided"]
 
 
 def test_one_control_alone_does_not_decide():
