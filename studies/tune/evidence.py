@@ -183,12 +183,14 @@ def controls_of(seen: Evidence) -> dict[str, list[pd.Series]]:
 
 
 def control_shares(seen: Evidence) -> dict[str, float]:
-    """Return the shares of right answers, between the ends and there, after the controls: means over seeds."""
+    """Return the shares of right answers, between the ends, there and at the first place, after the controls."""
     found = {}
     for arm, rows in controls_of(seen).items():
         for where in ("middle", "ends"):
             found[f"why_{arm}_{where}"] = float(np.mean([x[where] for x in rows]))
-    return found
+        first = [arms[arm]["correct"].values[:, 0].mean() for arms in seen.by_seed.values() if arm in arms]
+        found[f"why_{arm}_first"] = float(np.mean(first))
+    return found | {"why_first_before": float(seen.first[BEFORE]["correct"].values[:, 0].mean())}
 
 
 def gains_said(rows: Sequence[pd.Series]) -> str:
