@@ -29,8 +29,8 @@ WAYS = ("search-last", *ALONE)
 """What is compared with all passages in the order of the search."""
 NEW = "smollm2.searched"
 """The entry of questions that were asked in the search's order."""
-POWER_OF_FOUR = float(norm.isf(tables.LEVEL / 2 / 4) + norm.isf(0.2))
-"""Standard errors that are seen in four of five samples by a test at a quarter of the 5 % level."""
+POWER_OF_TWO = float(norm.isf(tables.LEVEL / 2 / 2) + norm.isf(0.2))
+"""Standard errors that are seen in four of five samples by a test at half of the 5 % level."""
 
 
 class Ordered(tables.Compared):
@@ -127,9 +127,7 @@ def ordered_numbers(ordered: Ordered) -> dict[str, Any]:
         "least": shares.min(),
         "most": shares.max(),
         "verdict": verdict_said(table),
-        "half": (searched["high"] - searched["low"]) / 2,
-        "rows": rows_needed(ordered, 0.1),
-        "rows_four": rows_needed(ordered, 0.1, POWER_OF_FOUR),
+        "rows_two": rows_needed(ordered, 0.1, POWER_OF_TWO),
         "search_right": searched["named"],
         "search_wrong": 1 - searched["named"],
         "likely_over_search": f"{-best['gain']:+.2f}, {-best['high']:+.2f} to {-best['low']:+.2f}; p {best['p']:.2g}",
