@@ -360,6 +360,8 @@ def end_numbers(seen: Evidence) -> dict[str, Any]:
         "sixteen_between": counts[:, 6:12].sum() / counts.sum(), "sixteen_law_between": expected[:, 6:12].sum() / 16,
         "sixteen_early": counts[1:8, :6].sum() / counts[1:8].sum(),
         "sixteen_late": counts[9:15, 12:].sum() / counts[9:15].sum(),
+        "sixteen_law_late": expected[9:15, 12:].sum() / 6,
+        "sixteen_law_early": expected[1:8, :6].sum() / 7,
     }  # fmt: skip
     numbers |= named("left", share_left(seen.sets["ends"], seen.sets["eight"]))
     return {f"reading_{name}": x for name, x in numbers.items()}

@@ -15,6 +15,7 @@ from scipy.stats import binomtest
 
 from posbias.lookup.scores import RESAMPLES, paired_difference
 from studies.remedies import real, searched, tables
+from studies.remedies.questions import AT
 from studies.remedies.real import Real, gain_said
 from studies.remedies.tables import AS_IS, FLOORS, WORDS, Alarm
 from studies.results import load
@@ -265,10 +266,21 @@ def pointing_numbers(seen: Evidence) -> dict[str, Any]:
     }
 
 
-def real_alarm_numbers(seen: real.Real) -> dict[str, int]:
-    """Return how often the alarm rings on real questions, with deletion."""
+def real_alarm_numbers(seen: real.Real) -> dict[str, Any]:
+    """Return how often the alarm rings on real questions, with deletion, and how often an answer is wrong if it does.
+
+    Wrong answers were drawn among all, so that they count by how many there are.
+    """
     rings, wrong = real.explained(seen)
+    asked = seen.kept["smollm2.real-sources"].attrs["prompts"] * len(AT)
+    share = 1 - (~wrong).sum() / asked
+    ringing = share * rings[wrong].mean(), (1 - share) * rings[~wrong].mean()
+    silent = share * (~rings[wrong]).mean(), (1 - share) * (~rings[~wrong]).mean()
     return {
+        "alarm_real_asked": int(asked),
+        "alarm_real_share": float(share),
+        "alarm_real_ringing": float(ringing[0] / sum(ringing)),
+        "alarm_real_silent": float(silent[0] / sum(silent)),
         "alarm_real_wrong": int(wrong.sum()),
         "alarm_real_wrong_rung": int(rings[wrong].sum()),
         "alarm_real_right": int((~wrong).sum()),

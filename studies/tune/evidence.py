@@ -208,8 +208,8 @@ def controls_said(seen: Evidence) -> str:
     for arm, rows in there.items():
         middle, ends = (percent([float(x[where]) for x in rows]) for where in ("middle", "ends"))
         said.append(
-            f"trained on {_CONTROLS[arm]} ({COUNTS[len(rows)]}), it finds {middle} in the middle and {ends} at the ends, "
-            f"and the middle gains {gains_said(rows)} on the ends"
+            f"trained on {_CONTROLS[arm]} ({COUNTS[len(rows)]}), it finds {middle} in the middle and {ends} at the "
+            f"ends, and the middle gains {gains_said(rows)} on the ends"
         )
     lacking = [what for arm, what in _CONTROLS.items() if arm not in there]
     if lacking:
