@@ -27,12 +27,45 @@ def kind_of(begin: str) -> str:
     return next(kind for text, kind in KINDS if re.fullmatch(text.replace("{}", ".+"), begin))
 
 
-def kinds_of_sets(seen: Evidence) -> list[str]:
-    """Return the kind of each set of ``eight`` and ``eight-new``, which are made of seeds 0 and 1."""
+def begins_of_sets(seen: Evidence) -> list[str]:
+    """Return how a question of each set of ``eight`` and ``eight-new`` begins; they are made of seeds 0 and 1."""
     found = []
     for seed, half in enumerate((seen.first, seen.new)):
         contexts = make_contexts(Task("documents", P), len(half), seed)
-        found += [kind_of(context.asks["competing"][0].begin) for context in contexts]
+        found += [context.asks["competing"][0].begin for context in contexts]
+    return found
+
+
+def kinds_of_sets(seen: Evidence) -> list[str]:
+    """Return the kind of each set's facts."""
+    return [kind_of(begin) for begin in begins_of_sets(seen)]
+
+
+def sentence_of(begin: str) -> str:
+    """Return the sentence that a question's beginning fills with a name.
+
+    >>> sentence_of("The access code of the Vanlin office is")
+    'The access code of the {} office is'
+    """
+    return next(text for text, _ in KINDS if re.fullmatch(text.replace("{}", ".+"), begin))
+
+
+def over_sentences(seen: Evidence, draws: int = 400) -> dict[str, float]:
+    """Return 95% intervals of γ, both pulls and the share of later documents if sentences are drawn, too.
+
+    Of the sentences as many are drawn with replacement as there are, and of each its sets.
+    """
+    sentences = np.array([sentence_of(begin) for begin in begins_of_sets(seen)])
+    groups = [seen.sets["eight"][sentences == x] for x in sorted({*sentences})]
+    rows = []
+    for rng in np.random.default_rng(0).spawn(draws):
+        counts = np.zeros_like(groups[0][0])
+        for k in rng.integers(len(groups), size=len(groups)):
+            counts = counts + rng.choice(groups[k], len(groups[k])).sum(0)
+        rows.append([fit_law(counts)[0], both_ends(counts), later_share(counts)])
+    found = {"kinds_sentences": float(len(groups))}
+    for name, low, high in zip(("sharpness", "ends", "later"), *np.quantile(rows, [0.025, 0.975], axis=0), strict=True):
+        found |= {f"kinds_drawn_{name}_low": float(low), f"kinds_drawn_{name}_high": float(high)}
     return found
 
 

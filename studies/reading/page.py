@@ -20,6 +20,7 @@ OF_EVIDENCE = (
     evidence.end_numbers,
     evidence.other_numbers,
     kinds.kind_numbers,
+    kinds.over_sentences,
     rivals.rival_numbers,
 )
 

@@ -218,3 +218,19 @@ def test_of_small_networks_it_is_said_where_answers_are_from(monkeypatch):
     assert finger["lead_low"] > 0 > match["lead_high"] and finger["last"] == pytest.approx(2, abs=0.5)
     assert match["ends"] == pytest.approx(match["ends_chance"], abs=0.08) and abs(match["near"] - 0.25) < 0.08
     assert list(trained.source_table(found).index) == list(found)
+
+
+def test_drawn_halves_fit_where_the_law_is_true_and_not_where_places_read_are_mixed(drawn):
+    high = rivals.deviance_by_chance(drawn, 100)["chance_high"]
+    sets = drawn.sets["eight"]
+    found = rivals.random_halves(sets, high, 40)
+    assert found["halves_low"] < found["halves"] < high and found["halves_above"] <= 0.1
+    assert not any(rivals.mixed_fits(sets, high, seed) for seed in range(3))
+    check = rivals.halves_check(drawn)
+    assert check.passed and not any(check.broken["places read mixed"])
+
+
+def test_intervals_are_wider_if_sentences_are_drawn(drawn):
+    found = kinds.over_sentences(drawn, 60)
+    assert found["kinds_sentences"] == 10
+    assert found["kinds_drawn_sharpness_low"] < drawn.law.sharpness < found["kinds_drawn_sharpness_high"]
