@@ -155,7 +155,10 @@ def test_the_readme_has_the_accuracies_of_the_chapter_documents():
     real = kept["documents_real_answer"].strip("'.").replace("%", " %")
     assert real.split("SmolLM2 ")[1] in prose and real.split(" about")[0] in prose
     later = f"{float(glued('reading')['reading_later']):.0%}".replace("%", " %")
-    assert f"{later} are from a document behind the right one" in prose
+    reading = glued("reading")
+    wrong, chance, names = int(float(reading["reading_wrong"])), reading["reading_later_chance"], reading["kinds_later_names"]
+    assert f"Of its {wrong} wrong answers that one of the competing documents states, {later} are from a" in prose
+    assert f"(by chance {float(chance):.0%}; for names {float(names):.0%});".replace("%", " %") in prose
     answers = int(glued("source")["source_prompts"])
     assert f"({answers} of {answers}, almost by construction" in prose, "as the chapter asserts"
 
@@ -167,7 +170,7 @@ def test_the_readme_says_why_and_what_helps_as_the_chapters_do():
         f"After {why['why_steps']} steps of training with the answer at every place alike, "
         f"{share['why_every_middle']} of the answers from the middle are right, "
         f"where {share['why_before_middle']} were before",
-        f"(to {share['why_apart_middle']} and {share['why_text_middle']} in the middle, means of two seeds)",
+        f"(to {share['why_apart_middle']} and {share['why_text_middle']} in the middle, means of all seeds)",
         f"answers {share['remedies_plain']} of such questions with all eight documents, and "
         f"{share['remedies_heads']} with the one document",
     ):
@@ -175,7 +178,8 @@ def test_the_readme_says_why_and_what_helps_as_the_chapters_do():
     assert (
         f"of {remedies['ordered_questions']}, with eight passages in the order of a search, SmolLM2 answers "
         f"{share['ordered_as_is']} with all of them, {share['ordered_search_last']} with the search's best moved to "
-        f"the end, {share['ordered_search_alone']} with the search's first alone, for a fifth of the tokens, and "
+        f"the end, {share['ordered_search_alone']} with the search's first alone, for a fifth of the tokens "
+        f"(these two are not told apart), and "
         f"{share['ordered_one_by_one_likely']} with the one that makes the question likeliest"
     ) in prose
     ends = glued("proper")
