@@ -156,9 +156,10 @@ def test_the_readme_has_the_accuracies_of_the_chapter_documents():
     assert real.split("SmolLM2 ")[1] in prose and real.split(" about")[0] in prose
     later = f"{float(glued('reading')['reading_later']):.0%}".replace("%", " %")
     reading = glued("reading")
-    wrong, chance, names = int(float(reading["reading_wrong"])), reading["reading_later_chance"], reading["kinds_later_names"]
+    wrong = int(float(reading["reading_wrong"]))
+    chance, names = (float(reading[name]) for name in ("reading_later_chance", "kinds_later_names"))
     assert f"Of its {wrong} wrong answers that one of the competing documents states, {later} are from a" in prose
-    assert f"(by chance {float(chance):.0%}; for names {float(names):.0%});".replace("%", " %") in prose
+    assert f"(by chance {chance:.0%}; for names {names:.0%});".replace("%", " %") in prose
     answers = int(glued("source")["source_prompts"])
     assert f"({answers} of {answers}, almost by construction" in prose, "as the chapter asserts"
 
