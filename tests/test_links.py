@@ -171,7 +171,7 @@ def test_the_readme_says_why_and_what_helps_as_the_chapters_do():
         f"After {why['why_steps']} steps of training with the answer at every place alike, "
         f"{share['why_every_middle']} of the answers from the middle are right, "
         f"where {share['why_before_middle']} were before",
-        f"(to {share['why_apart_middle']} and {share['why_text_middle']} in the middle, means of all seeds)",
+        f"(to {share['why_apart_middle']} and {share['why_text_middle']} in the middle, means of three seeds)",
         f"answers {share['remedies_plain']} of such questions with all eight documents, and "
         f"{share['remedies_heads']} with the one document",
     ):
