@@ -206,7 +206,8 @@ def controls_said(seen: Evidence) -> str:
             "Two controls, training on documents that do not compete and on text, were not run (`make tune` has them)."
         )
     for arm, rows in there.items():
-        middle, ends = (percent([float(x[where]) for x in rows]) for where in ("middle", "ends"))
+        middle = percent([float(x["middle"]) for x in rows])
+        ends = percent([float(x["ends"]) for x in rows])
         said.append(
             f"trained on {_CONTROLS[arm]} ({COUNTS[len(rows)]}), it finds {middle} in the middle and {ends} at the "
             f"ends, and the middle gains {gains_said(rows)} on the ends"
