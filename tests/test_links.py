@@ -162,6 +162,9 @@ def test_the_readme_has_the_accuracies_of_the_chapter_documents():
     assert f"(by chance {chance:.0%}; for names {names:.0%});".replace("%", " %") in prose
     answers = int(glued("source")["source_prompts"])
     assert f"({answers} of {answers}, almost by construction" in prose, "as the chapter asserts"
+    of, named, head = (int(glued("source")[f"right_{x}"]) for x in ("answers", "deletion", "reader"))
+    assert f"Of {of} right answers to real questions" in prose
+    assert f"deletion named the right passage of {named}, and the head of {head}." in prose
 
 
 def test_the_readme_says_why_and_what_helps_as_the_chapters_do():
@@ -186,7 +189,7 @@ def test_the_readme_says_why_and_what_helps_as_the_chapters_do():
     ends = glued("proper")
     assert "about half of its lead at the end goes" in prose
     assert 0.4 < float(ends["why_part_alike"]) < 0.6, "each text counted alike"
-    assert "lead at the beginning stays" in prose
+    assert "no loss of influence at the beginning can be shown" in prose
     assert float(ends["why_first_drawn_alike"]) >= float(ends["why_first_text_alike"])
 
 

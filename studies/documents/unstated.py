@@ -54,7 +54,7 @@ def step_numbers(entry: xr.Dataset) -> dict[str, Any]:
     return {f"steps_{name}": x for name, x in found.items()}
 
 
-def told(hits: Bool[np.ndarray, "N"], question: Int[np.ndarray, "N"]) -> tuple[float, float, float]:
+def share_over_questions(hits: Bool[np.ndarray, "N"], question: Int[np.ndarray, "N"]) -> tuple[float, float, float]:
     """Return the share of answers whose passage is named, with its 95% interval over questions."""
     weights = resample_weights(question, 4000)
     low, high = interval(weights @ hits / weights.sum(1))
@@ -94,7 +94,7 @@ def right_numbers(entry: xr.Dataset) -> dict[str, Any]:
     found: dict[str, Any] = {"answers": question.size, "questions": len(np.unique(question))}
     found["rows"] = int(entry.attrs["prompts"])
     for name, x in hits.items():
-        share, low, high = told(x, question)
+        share, low, high = share_over_questions(x, question)
         found[name] = int(x.sum())
         found[f"{name}_said"] = f"{x.sum()} ({share:.0%}, {low:.0%} to {high:.0%})"
     found["not_last"] = int((~hits["last"]).sum())
@@ -110,11 +110,11 @@ def right_check(entry: xr.Dataset) -> Check:
     """Return the check that deletion names the passage of right answers to real questions."""
     right = entry.isel(answer=entry["right"].values == 1)
     question, hits = right["question"].values, names_right(entry)["deletion"]
-    share, low, high = told(hits, question)
+    share, low, high = share_over_questions(hits, question)
     broken = []
     for rng in np.random.default_rng(0).spawn(20):
         drawn = rng.integers(entry.sizes["document"], size=hits.size) == right["at"].values
-        broken.append(told(drawn, question)[2] >= LEAST)
+        broken.append(share_over_questions(drawn, question)[2] >= LEAST)
     return Check(
         "R-sources", "", "On real questions deletion names the passage of at least four in five right answers.",
         high >= LEAST,

@@ -141,7 +141,6 @@ def parts_earned(order: xr.Dataset) -> dict[str, Any]:
         "why_part_eighth": float(earned_part(added, EIGHTH)[0]),
         "why_part_eighth_low": float(added_low),
         "why_part_eighth_high": float(added_high),
-        "why_part_three": float(earned_part(added, 3)[0]),
         "why_part_alike": float(part),
         "why_part_alike_low": float(low),
         "why_part_alike_high": float(high),
@@ -152,13 +151,13 @@ def parts_earned(order: xr.Dataset) -> dict[str, Any]:
     }
 
 
-def over_middle(curve: Float[np.ndarray, "... k"], end: slice = slice(EIGHTH)) -> Float[np.ndarray, "..."]:
-    """Return how many times the influence of the mean eighth between the ends an end has, the first eighth or another.
+def over_middle(curve: Float[np.ndarray, "... k"]) -> Float[np.ndarray, "..."]:
+    """Return how many times the influence of the mean eighth between the ends the first eighth has.
 
     >>> float(over_middle(np.array([3.0, 1.0, *[1.0] * 12, 5.0, 5.0])))
     2.0
     """
-    return np.asarray(curve[..., end].mean(-1) / curve[..., EIGHTH:-EIGHTH].mean(-1))
+    return np.asarray(curve[..., :EIGHTH].mean(-1) / curve[..., EIGHTH:-EIGHTH].mean(-1))
 
 
 def beginning_numbers(order: xr.Dataset) -> dict[str, Any]:
@@ -174,8 +173,6 @@ def beginning_numbers(order: xr.Dataset) -> dict[str, Any]:
         "why_first_most": float(first / (alike[tables.WRITTEN][0][:EIGHTH].mean() - 1)),
         "why_over_text": float(text),
         "why_over_drawn": float(drawn),
-        "why_last_over_text": float(over_middle(alike[tables.WRITTEN][0], slice(-EIGHTH, None))),
-        "why_last_over_drawn": float(over_middle(alike[tables.PROPER][0], slice(-EIGHTH, None))),
         "why_over_more": ranged((float(text - drawn), float(low), float(high))),
         "why_part_shuffled": float(earned_part(added, EIGHTH, "shuffled")[0]),
         "why_part_alike_shuffled": float(earned_part(alike, EIGHTH, "shuffled")[0]),

@@ -48,7 +48,7 @@ from posbias.lookup.scores import FEWEST, flip_p_value, paired_difference
 from studies.checks import Check
 from studies.remedies import tables
 from studies.remedies.evidence import Evidence
-from studies.remedies.real import Real, count_alarms, explained
+from studies.remedies.real import Real, count_alarms, read_alarms
 from studies.remedies.searched import NEW, AskedInOrder, Ordered, Searched
 from studies.remedies.tables import AS_IS, WORDS
 
@@ -219,7 +219,7 @@ def real_alarm_check(seen: Evidence, rng: np.random.Generator) -> Check:
 
 def deletion_alarm_check(seen: Evidence, rng: np.random.Generator) -> Check:
     """Return the check of the alarm on real questions with deletion, as on invented facts."""
-    rings, wrong = explained(seen.real)
+    rings, wrong = read_alarms(seen.real)
     shares = [rings[of].mean() for of in (wrong, ~wrong)]
 
     def holds(rung: Bool[np.ndarray, "N"]) -> bool:

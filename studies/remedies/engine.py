@@ -78,13 +78,13 @@ class SetEngine:
 
     def _likely(self, prompts: Sequence[Prompt]) -> list[Likelihood]:
         found = []
-        for prompt, told in zip(prompts, self.told(prompts), strict=True):
+        for prompt, told in zip(prompts, self.read_answers(prompts), strict=True):
             tokens = torch.tensor(prompt.answer_ids)
             log = float(told.gather(-1, tokens[:, None]).sum())
             found.append(Likelihood(log, bool((told.argmax(-1) == tokens).all())))
         return found
 
-    def told(self, prompts: Sequence[Prompt]) -> list[Float[Tensor, "r v"]]:
+    def read_answers(self, prompts: Sequence[Prompt]) -> list[Float[Tensor, "r v"]]:
         """Return the log-probabilities of all tokens at each token of the answers."""
         rows = [(*prompt.ids, *prompt.answer_ids[:-1]) for prompt in prompts]
         ends = [len(prompt.ids) for prompt in prompts]

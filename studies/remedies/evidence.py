@@ -271,7 +271,7 @@ def real_alarm_numbers(seen: real.Real) -> dict[str, Any]:
 
     Wrong answers were drawn among all, so that they count by how many there are.
     """
-    rings, wrong = real.explained(seen)
+    rings, wrong = real.read_alarms(seen)
     asked = seen.kept["smollm2.real-sources"].attrs["prompts"] * len(AT)
     share = 1 - (~wrong).sum() / asked
     ringing = share * rings[wrong].mean(), (1 - share) * rings[~wrong].mean()

@@ -82,7 +82,7 @@ def count_alarms(real: Real) -> RealAlarm:
     return RealAlarm(source.size, *counts)
 
 
-def explained(real: Real) -> tuple[Bool[np.ndarray, "N"], Bool[np.ndarray, "N"]]:
+def read_alarms(real: Real) -> tuple[Bool[np.ndarray, "N"], Bool[np.ndarray, "N"]]:
     """Return of answers that deletion explained whether heads point elsewhere, and whether each is wrong."""
     right, wrong = real.kept["smollm2.real-sources"], real.kept["smollm2.real-alarm"]
     rings = [x["fetched"].values != x["removed"].values.argmin(-1) for x in (right, wrong)]

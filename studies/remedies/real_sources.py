@@ -68,7 +68,7 @@ def token_logs(engine: SetEngine, prompts: Sequence[Prompt], answer: Sequence[in
     """Return the log-probability of each token of an answer behind each prompt (prompt, token)."""
     tokens, found = torch.tensor(answer), []
     for prompt in prompts:
-        [told] = engine.told([replace(prompt, answer_ids=tuple(answer))])
+        [told] = engine.read_answers([replace(prompt, answer_ids=tuple(answer))])
         found.append(told.gather(-1, tokens[:, None])[:, 0].numpy())
     return np.array(found)
 

@@ -18,7 +18,7 @@ import xarray as xr
 from scipy.stats import norm
 
 from posbias.comparison.multiplicity import holm
-from posbias.lookup.scores import POWER, flip_p_value, paired_difference
+from posbias.lookup.scores import flip_p_value, paired_difference
 from studies.remedies import tables
 from studies.remedies.real import RANKED, Real, gain_said
 from studies.remedies.tables import AS_IS
@@ -106,16 +106,16 @@ def verdict_said(table: pd.DataFrame) -> str:
     return f"{helping} of the {len(tried)} gains {'is' if helping == 1 else 'are'} significant"
 
 
-def rows_needed(ordered: Ordered, gain: float, power: float = POWER) -> int:
-    """Return rows, in tens, that show such a gain of the search's first passage alone in four of five samples."""
+def rows_needed(ordered: Ordered, gain: float) -> int:
+    """Return rows, in tens, that show such a gain of the search's first passage alone, of two remedies compared."""
     spread = tables.gain_of(ordered.right, "search-alone").std(ddof=1)
-    return math.ceil((power * spread / gain) ** 2 / 10) * 10
+    return math.ceil((POWER_OF_TWO * spread / gain) ** 2 / 10) * 10
 
 
 def ordered_numbers(ordered: Ordered) -> dict[str, Any]:
     """Return what a page says of passages in a search's order."""
     table, pairs = ordered.table, ordered.pairs
-    shares, searched = table.loc[[*ALONE], "right"], table.loc["search-alone"]
+    searched = table.loc["search-alone"]
     best = pairs.loc[[("search-alone", "one-by-one-likely")]].iloc[0]
     over_last = paired_difference((ordered.right["search-alone"] - ordered.right["search-last"]).mean(1))
     found: dict[str, Any] = {name: float(x) for name, x in table["right"].items()}
@@ -124,10 +124,8 @@ def ordered_numbers(ordered: Ordered) -> dict[str, Any]:
     found |= {f"{name}_points": table.loc[name, "named"] for name in ALONE}
     found |= {
         "questions": len(ordered.right[AS_IS]),
-        "least": shares.min(),
-        "most": shares.max(),
         "verdict": verdict_said(table),
-        "rows_two": rows_needed(ordered, 0.1, POWER_OF_TWO),
+        "rows_two": rows_needed(ordered, 0.1),
         "search_right": searched["named"],
         "search_wrong": 1 - searched["named"],
         "likely_over_search": f"{-best['gain']:+.2f}, {-best['high']:+.2f} to {-best['low']:+.2f}; p {best['p']:.2g}",

@@ -132,7 +132,7 @@ def test_prompts_that_outweigh_the_others_are_named_and_left_out():
     for name in ("why_part_shuffled", "why_part_alike_shuffled"):
         assert begins[name] == pytest.approx(plain["why_part_eighth"], abs=0.05)
     low, high = plain["why_part_alike_low"], plain["why_part_alike_high"]
-    assert low < plain["why_part_alike"] < high and plain["why_windows_least"] <= plain["why_part_three"]
+    assert low < plain["why_part_alike"] < high and plain["why_windows_least"] <= plain["why_part_eighth"]
 
 
 @pytest.mark.parametrize(("end", "verdict"), [(2.0, "smaller"), (99.0, "undecided"), (9.0, "larger")])

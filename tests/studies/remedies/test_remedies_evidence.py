@@ -142,7 +142,7 @@ def test_an_alarm_on_real_questions_counts_right_answers_of_one_file_and_wrong_o
     known = explained([1, 1, 0], named=[0, 1, 1], pointed=[0, 0, 0])
     drawn = explained([0, 0, 1], named=[1, 1, 1], pointed=[1, 0, 0])
     seen = Evidence({"smollm2.real-sources": known, "smollm2.real-alarm": drawn}, {})
-    rings, wrong = real.explained(seen.real)
+    rings, wrong = real.read_alarms(seen.real)
     assert rings.tolist() == [False, True, False, True] and wrong.tolist() == [False, False, True, True]
     check = checks.deletion_alarm_check(seen, np.random.default_rng(0))
     assert not check.passed and check.how["in_part"]
