@@ -137,19 +137,19 @@ def law_features(apart: Float[np.ndarray, "P P"]) -> Float[np.ndarray, "P P K"]:
 
 
 def fit_choices(
-    features: Float[np.ndarray, "Q D K"],
-    counts: Float[np.ndarray, "Q D"],
+    features: Float[np.ndarray, "Q D K"], counts: Float[np.ndarray, "Q D"]
 ) -> tuple[Float[np.ndarray, "K"], float]:
     """Return the coefficients of a multinomial logit, and its log-likelihood, by Newton's method."""
-    w = np.zeros(features.shape[-1])
+    flat = features.reshape(-1, features.shape[-1])
+    w, ridge = np.zeros(flat.shape[1]), 2 * RIDGE * np.eye(flat.shape[1])
     total = counts.sum(1, keepdims=True)
     for _ in range(STEPS):
         p = softmax(features @ w, axis=-1)
-        slope = np.einsum("qd,qdk->k", counts - total * p, features) - 2 * RIDGE * w
-        mean = np.einsum("qd,qdk->qk", p, features)
-        centred = features - mean[:, None]
-        curve = np.tensordot((total * p)[..., None] * centred, centred, axes=([0, 1], [0, 1]))
-        step = np.linalg.solve(curve + 2 * RIDGE * np.eye(len(w)), slope)
+        expected = total * p
+        slope = (counts - expected).ravel() @ flat - ridge @ w
+        means = (p[:, None] @ features)[:, 0]
+        curve = (flat.T * expected.ravel()) @ flat - (means.T * total[:, 0]) @ means
+        step = np.linalg.solve(curve + ridge, slope)
         w += step * min(1.0, 3.0 / max(np.abs(step).max(), 1e-12))
         if np.abs(step).max() < 1e-8:
             break

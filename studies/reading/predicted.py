@@ -78,8 +78,8 @@ def predicted_table(seen: Evidence) -> pd.DataFrame:
 
 def predicted_shown(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table in words, with a mark for each rollout that needs forward passes alone."""
-    shown = table.map("{:+.2f}".format)
-    shown.insert(0, "rollout from forward passes alone", ["✓" if x in rollout_rows() else "" for x in table.index])
+    shown, rollouts = table.map("{:+.2f}".format), rollout_rows()
+    shown.insert(0, "rollout from forward passes alone", ["✓" if x in rollouts else "" for x in table.index])
     return shown
 
 
