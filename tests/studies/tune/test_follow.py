@@ -81,14 +81,13 @@ def test_three_seeds_decide(seeds, undecided):
     check, said = evidence.asked_check(seen), evidence.numbers(seen)
     assert check.passed and check.how["undecided"] == undecided
     assert np.mean(check.broken["places mixed"]) <= 0.2 and not any(check.broken["answers before turned round"])
-    assert ("the three seeds that" in said["why_open"]) != undecided
     assert said["why_seeds"] == ("one seed", "two seeds", "three seeds")[seeds - 1]
     assert ("every place, seed 1" in evidence.shown(seen).index) == (seeds > 1)
 
 
 def test_a_loss_refutes():
     seen = seen_of(3, middle=0.02)
-    assert not evidence.asked_check(seen).passed and "does not in all" in evidence.open_said(seen)
+    assert not evidence.asked_check(seen).passed
 
 
 def with_controls(middle):
@@ -99,20 +98,21 @@ def with_controls(middle):
 
 
 def test_a_control_that_gains_in_the_middle_contradicts():
-    assert evidence.control_checks(seen_of(3)) == [] and "were not run" in evidence.controls_said(seen_of(3))
+    assert evidence.control_checks(seen_of(3)) == []
     (check,) = evidence.control_checks(with_controls(0.9))
     assert not check.passed and "eight kinds" in check.reason and "running text" not in check.reason
     (check,) = evidence.control_checks(with_controls(0.2))
     assert check.passed and not any(check.broken["answers before turned round"])
     assert not check.how["undecided"]
-    assert "trained on running text (one seed), it finds" in evidence.controls_said(with_controls(0.2))
+    shares = evidence.shares_said(with_controls(0.2))
+    assert shares["why_text_middle_said"] == shares["why_apart_middle_said"] != shares["why_every_middle_said"]
 
 
 def test_a_control_contradicts_only_if_each_of_its_seeds_does():
     seen, more = with_controls(0.9), with_controls(0.2).first
     both = evidence.Evidence(seen.kept, {0: seen.first, 1: {**seen.by_seed[1], "apart": more["apart"]}})
     (check,) = evidence.control_checks(both)
-    assert check.passed and check.how["undecided"] and "two seeds" in evidence.controls_said(both)
+    assert check.passed and check.how["undecided"]
     (check,) = evidence.control_checks(evidence.Evidence(seen.kept, {0: seen.first, 1: seen.first}))
     assert not check.passed and not check.how["undecided"]
 
@@ -122,7 +122,7 @@ def test_one_control_alone_does_not_decide():
     seen = evidence.Evidence(seen.kept, {0: {arm: x for arm, x in seen.first.items() if arm != "text"}})
     (check,) = evidence.control_checks(seen)
     assert check.passed and check.how["undecided"]
-    assert "training on running text, was not run" in evidence.controls_said(seen)
+    assert "why_text_middle_said" not in evidence.shares_said(seen)
 
 
 def test_other_kinds_are_compared_with_the_same_sets():
