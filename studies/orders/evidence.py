@@ -161,7 +161,7 @@ def over_middle(curve: Float[np.ndarray, "... k"]) -> Float[np.ndarray, "..."]:
 
 
 def beginning_numbers(order: xr.Dataset) -> dict[str, Any]:
-    """Return the first eighth over those between the ends, with and without the text, and by how much more with it.
+    """Return each end over the eighths between them, with and without the text, and by how much more the first with it.
 
     With texts alike. Also the part of the end's lead that the text earns over its own tokens, shuffled, both ways.
     """
@@ -172,6 +172,8 @@ def beginning_numbers(order: xr.Dataset) -> dict[str, Any]:
     return {
         "why_first_most": float(first / (alike[tables.WRITTEN][0][:EIGHTH].mean() - 1)),
         "why_over_text": float(text),
+        "why_last_over_text": float(over_middle(alike[tables.WRITTEN][0][::-1])),
+        "why_last_over_drawn": float(over_middle(alike[tables.PROPER][0][::-1])),
         "why_over_drawn": float(drawn),
         "why_over_more": ranged((float(text - drawn), float(low), float(high))),
         "why_part_shuffled": float(earned_part(added, EIGHTH, "shuffled")[0]),
