@@ -71,10 +71,15 @@ def test_sharper_heads_have_their_own_logits_multiplied(name):
     with conditions.sharper(model, 3.0, [(0, 1)]):
         changed = attention()
     assert torch.equal(changed.attentions[0][:, 0], plain.attentions[0][:, 0]), "another head"
-    ratio = changed.attentions[0][0, 1, -1].log().diff() / plain.attentions[0][0, 1, -1].log().diff()
     assert not torch.allclose(changed.logits, plain.logits)
+    with conditions.sharper(model, 0.5, [(0, 1)]):
+        blunt = attention()
+    assert not torch.equal(blunt.attentions[0][:, 1], plain.attentions[0][:, 1]), "a factor below 1"
     if name != "bloom":  # ALiBi is not multiplied
-        assert torch.allclose(ratio, torch.full_like(ratio, 3.0), rtol=1e-2)
+        for factor, found in ((3.0, changed), (0.5, blunt)):
+            own, before = (x.attentions[0][0, 1, -1].log().diff() for x in (found, plain))
+            ratio = own / before
+            assert torch.allclose(ratio, torch.full_like(ratio, factor), rtol=1e-2)
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "bloom"])
@@ -121,6 +126,19 @@ def test_an_adapter_is_there_in_the_block_alone(world, tmp_path):
         assert not model.training, "an adapter is read without dropout"
     assert model.training
     model.eval()
+
+
+def test_adapters_of_one_name_are_told_apart_by_what_is_in_them(tmp_path):
+    """Partial sums under one must not go on under the other."""
+    found = []
+    for k in range(2):
+        folder = tmp_path / str(k) / "mine"
+        folder.mkdir(parents=True)
+        (folder / "adapter_config.json").write_text("{}")
+        (folder / "adapter_model.safetensors").write_bytes(bytes([k]))
+        text = f"adapter:{folder}"
+        found.append(read_condition(text)[1].resolved(text, None))
+    assert found[0] != found[1] and all(one.startswith("adapter:mine ") for one in found)
 
 
 def written(ask):
@@ -197,6 +215,10 @@ def test_a_model_that_cannot_be_changed_so_says_so():
     bloom = make("bloom")
     with pytest.raises(ValueError, match="rotary or learned positions, received bloom with ALiBi"):
         read_condition("parallel-windows")[1].check(bloom.config)
+    for name in ("mistral", "qwen2"):  # of which qwen2 alone names the layers that have windows
+        with pytest.raises(ValueError, match=f"without windows of its own, received {name}"):
+            read_condition("parallel-windows")[1].check(make(name).config)
+    read_condition("parallel-windows")[1].check(make("mistral", sliding_window=None).config)
     with pytest.raises(ValueError, match="layers from 0 to 2, received 9"):
         read_condition("sink-off:layers=9")[1].check(make("llama").config)
     with pytest.raises(ValueError, match="heads from 0 to 3, received 0.9"):

@@ -60,6 +60,16 @@ def test_documents_are_written_as_in_a_lookup_and_an_answer_need_not_be_given(tm
     assert "tokens are estimated" in page and "nan" not in page and "Token by token" not in page
 
 
+def test_gold_says_which_of_two_documents_is_meant():
+    """Where two documents have the answer a row needs it, as in a lookup."""
+    row = ROW | {"documents": ["one is 22", "two is 22"]}
+    with server(answer) as (url, _):
+        engine = ServedEngine(url, "m")
+        assert len(explain_served(engine, row | {"gold": 1}).segments) == 4
+        with pytest.raises(ValueError, match="prompt: answer: expected one that stands in one"):
+            explain_served(engine, row)
+
+
 def test_one_segment_has_nothing_to_delete():
     with server(answer) as (url, _):
         found = explain_served(ServedEngine(url, "m"), "What is it?", answer=" 3")

@@ -66,6 +66,15 @@ def test_an_answer_follows_its_prompt_as_one_text_does():
         answer_tokens(lambda text: {"input_ids": []}, "q", [], " a")
 
 
+def test_a_single_row_without_first_words_has_the_models_own_answers_scored():
+    begun, bare = Ask(("It is 1.",), "what?", "1", "It is"), Ask(("It is 2.",), "what?", "2")
+    given = ([begun, begun], [begun, bare], [bare, bare], None)
+    found = [Task("documents").scored(rows).score for rows in given]
+    assert found == ["exact", "contains", "contains", "exact"]
+    asked = Task("documents", score="exact").scored([begun, bare])
+    assert asked.score == "exact", "what is asked for stays"
+
+
 def correct(first, middle, last, C=40, P=6):
     """Return answers by context and place with these shares of right ones."""
     shares = [first, *[middle] * (P - 2), last]

@@ -36,6 +36,14 @@ def test_shares_of_wrong_answers_by_hand():
     assert found.wrong == 31 and found.near == 24 / 31 and found.later == 6 / 31
 
 
+def test_every_second_document_is_twice_as_far_away_by_hand():
+    """Of four documents that pull alike two compete, two places apart: 1 to 3^-2."""
+    rest = dict.fromkeys(("sets", "unknown", "sharpness_interval"), 0)
+    rest |= dict.fromkeys(("pull_interval", "ends_interval", "log_likelihood", "deviance"), 0)
+    found = reading.Reading(np.eye(4), sharpness=np.log(3), pulls=np.zeros(4), **rest)
+    assert found.apart == pytest.approx(0.9)
+
+
 def test_slopes_vanish_at_the_fit():
     counts = reading.count_sources(draw(PULLS, 0.5, 40)).sum(0)
     sharpness, pulls, best = reading.fit_law(counts)

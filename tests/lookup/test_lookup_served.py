@@ -13,6 +13,7 @@ from posbias.engines.local import LocalEngine
 from posbias.lookup.answers import contains
 from posbias.lookup.contexts import read_rows
 from posbias.lookup.file import Found
+from posbias.lookup.rehearsal import Rehearsal
 from posbias.lookup.served import look_up_served
 from posbias.lookup.tasks import Task
 from posbias.prompts import Prompt
@@ -143,6 +144,17 @@ def test_a_rehearsal_sends_nothing_and_counts_requests(tmp_path, capsys):
     lines = out.splitlines()[-5:-1]
     starts = ["as is: 15 requests, ", "one-by-one: 12 more requests, ", "In all 27 requests, ", "Right will be what "]
     assert all(line.startswith(start) for line, start in zip(lines, starts, strict=True)), lines
+    out = status(capsys, [*command, "--prompts", "1"])[1]
+    assert "as is: 5 requests, " in out, "of three rows the first"
     first = {"documents": ["It is 1.", "It was 2."], "question": "what?", "answer": "1", "begin": "It is"}
     write_rows(path, [first])
     assert status(capsys, command)[1].count("tokens; `begin` of the rows is not sent\n") == 1
+
+
+def test_the_most_that_a_rehearsal_counts_has_whole_answers_in_it():
+    """Eight letters are two tokens; equal requests count once."""
+    engine, prompt = Rehearsal(), Prompt("What?", " It", (), message="What?")
+    said = list(engine.generate([prompt, prompt], 100))
+    assert len(said) == 2 and (engine.requests, engine.tokens) == (1, 2 + 100)
+    list(engine.loglikelihood([prompt]))
+    assert (engine.requests, engine.tokens) == (2, 2 + 100 + 2), "a given answer is counted once"

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from measuring import HYBRIDS, N, make, prompts
+from torch import nn
 from torch.nn import functional as F
 
 import posbias
@@ -184,6 +185,35 @@ def test_parts_are_those_of_plain_loops(name, changes):
             loop = LOOPS[name](module, given[t])[3:].transpose(0, 1)
         off = (made[t].double() - loop).abs().max() / loop.abs().max()
         assert off < 1e-5, (t, off)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_parts_of_one_query_at_a_time_are_those_of_all(name):
+    """Of long prompts and wide models a block ends before the convolution's reach."""
+    instrument, seen_layers = Instrument(make(name)), []
+
+    def observe(seen):
+        seen_layers.append(seen.layer)
+        made = next(iter(instrument.mixer(seen.layer).prompts(seen)))
+        whole = made.parts(slice(0, N))
+        for i in range(N):
+            one = made.parts(slice(i, i + 1))
+            torch.testing.assert_close(one[:, 0], whole[: i + 1, i], rtol=1e-5, atol=1e-6)
+
+    instrument.measure(prompts(1), observe)
+    assert sorted(seen_layers) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("part", ["out_proj", "conv"])
+@pytest.mark.parametrize("name", EVERY)
+def test_codes_of_any_matrix_of_a_mixer_are_told(name, part):
+    instrument = Instrument(make(name))
+    mixer = instrument.layers[0].get_submodule(PLACES[name])
+    module = mixer.get_submodule("conv1d" if part == "conv" and name != "lfm2" else part)
+    assert instrument.mixer(0).lacking() is None
+    codes = module.weight.detach().to(torch.float8_e4m3fn)
+    module.weight = nn.Parameter(codes, requires_grad=False)
+    assert str(instrument.mixer(0).lacking()).startswith("weights that are codes")
 
 
 def test_parts_of_gated_attention_are_those_of_a_plain_loop():

@@ -524,6 +524,8 @@ def test_pictures_are_of_modest_size():
     assert small.shape == (figures.CELLS, figures.CELLS)
     assert small.mean() == pytest.approx(A.mean(), rel=0.02) and small[0, 1] == 0
     np.testing.assert_allclose(figures.shrink(A[:5, :5]), A[:5, :5])
+    B = np.arange(9.0).reshape(3, 3)  # two rows and columns, then one: of other sizes
+    np.testing.assert_allclose(figures.shrink(B, 2), [[2, 3.5], [6.5, 8]])
 
 
 # The command that makes it
