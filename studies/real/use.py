@@ -9,6 +9,7 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
+from posbias.comparison.distances import spearman
 from posbias.comparison.resampling import interval
 from posbias.plotting import MODEL_COLOURS
 from studies.real.checks import first_shares
@@ -45,19 +46,16 @@ def part_table(kept: Kept) -> pd.DataFrame:
 
 
 def forms_shown(parts: pd.DataFrame) -> pd.DataFrame:
-    """Return the page's table: each part by gradient and by replacement, and how they differ at the beginning."""
+    """Return the page's table: each part by gradient and by replacement, and their ratio with its interval."""
     rows = {}
     for short, (title, _) in FORMS.items():
-        row = {words: _both(parts.loc[short, part]) for part, words in PARTS.items()}
-        for part in ("first", "rest"):
-            said = parts.loc[(short, part), ["times", "low", "high"]]
-            row[f"ratio, {PARTS[part]} (95%)"] = "{:.2f} ({:.2f} to {:.2f})".format(*said)
-        rows[title] = row
-    return pd.DataFrame.from_dict(rows, "index").rename_axis("sensitivity / use")
+        rows[title] = {words: _both(parts.loc[short, part]) for part, words in PARTS.items()}
+    return pd.DataFrame.from_dict(rows, "index").rename_axis("sensitivity / use: ratio (95%)")
 
 
 def _both(row: pd.Series) -> str:
-    return " / ".join(f"{row[way]:.1f}" for way in WAYS)
+    both = " / ".join(f"{row[way]:.1f}" for way in WAYS)
+    return "{}: {:.2f} ({:.2f} to {:.2f})".format(both, *row[["times", "low", "high"]])
 
 
 def form_numbers(parts: pd.DataFrame) -> dict[str, float]:
@@ -66,12 +64,16 @@ def form_numbers(parts: pd.DataFrame) -> dict[str, float]:
     for part, forms in QUOTED.items():
         for short in forms:
             found |= {f"use_{part}_{way}_{short}": parts.loc[(short, part), way] for way in WAYS}
+    found["use_first_times_chat_about"] = parts.loc[("chat_about", "first"), "times"]
+    found["use_first_low_chat"] = parts.loc[("chat", "first"), "low"]
     plain = parts.loc[[*PLAIN]]
     for part, name in RANGES:
         of_part = plain.xs(part, level="part")[name]
         found |= {f"use_{part}_{name}_least": of_part.min(), f"use_{part}_{name}_most": of_part.max()}
-    assert (plain.xs("end", level="part")["high"] < 1).all()  # the end is used more, as the page says
-    return found
+    end = plain.xs("end", level="part")
+    assert (end["high"] < 1).all()  # the end is used more, as the page says
+    found |= {"use_end_times_least": end["times"].min(), "use_end_times_most": end["times"].max()}
+    return found | {"use_end_times_high": end["high"].max()}
 
 
 def over_next(profiles: Float[np.ndarray, "B n"], part: str) -> Float[np.ndarray, "B"]:
@@ -103,17 +105,20 @@ def control_numbers(kept: Kept) -> dict[str, float]:
         "use_control_most": max(gap for gap, _, _ in plain),
         "use_control_low": min(low for _, low, _ in plain),
         "use_control_chat": gaps["chat_about"][0],
+        "use_control_chat_low": gaps["chat_about"][1],
+        "use_control_chat_high": gaps["chat_about"][2],
     }
 
 
 def share_numbers(kept: Kept, parts: pd.DataFrame) -> dict[str, float]:
     """Return what the twelve claims say of the first token, and how many prompts there are."""
-    entries = {short: kept[FORMS[short][1]] for short in PLAIN[1:]}
+    entries = {short: kept[FORMS[short][1]] for short in PLAIN}
     first = parts.xs("first", level="part").loc["256"]
     found: dict[str, float] = {f"use_{way}_256": first[way] for way in WAYS}
     found["use_prompts"] = entries["256"].sizes["prompt"]
     for short, entry in entries.items():
         low, high = interval(first_shares(entry)[1])
+        found[f"use_replaced_{short}"] = parts.loc[(short, "first"), "replaced"]
         found |= {f"use_first_low_{short}": float(low), f"use_first_high_{short}": float(high)}
     return found
 
@@ -128,14 +133,27 @@ def ways_entry(kept: Kept) -> xr.Dataset:
 
 
 def within_numbers(kept: Kept) -> dict[str, float]:
-    """Return the rank correlation of gradient and use over the tokens of a single prompt, medians."""
-    ranks = {short: within_prompts(kept[FORMS[short][1]]) for short in ("chat_about", "256", "64")}
-    return {f"use_within_{short}": float(np.median(rank)) for short, rank in ranks.items()}
+    """Return how gradient and use rank tokens, in one prompt (medians) and in mean profiles, over all forms."""
+    entries = [kept[name] for _, name in FORMS.values()]
+    within = [float(np.median(within_prompts(entry))) for entry in entries]
+    means = [spearman(*map(profile_of, (entry["gradient"].values, entry["replaced"].values))) for entry in entries]
+    found = {"use_within_least": min(within), "use_within_most": max(within)}
+    return found | {"use_means_least": min(means), "use_means_most": max(means)}
 
 
 def small_numbers(kept: Kept) -> dict[str, float]:
-    """Return how many times as much as its middle the rest of the first eighth counts in the ten models, at most."""
-    return {"use_small_arm_gradient_most": max(counted(kept[x], "gradient", "rest") for x in SMALL.values())}
+    """Return what the ten models' beginning counts at most, over its middle, and who differs at 256 tokens."""
+    gaps = gap_table({name: kept[entry] for name, entry in LONGER.items()}, resamples=1000)
+    rest, end = (gaps.xs(part, level="part") for part in ("rest", "end"))
+    turned = set(gaps.index.unique("entry")[((rest["high"] < 1) | (end["low"] > 1)).values])
+    undecided = set(rest.index[((rest["low"] <= 1) | (end["high"] >= 1)).values]) - turned
+    assert (turned, undecided) == ({"mistral-12"}, {"bloom-24", "mpt-12", "gpt2-12"})  # as the page says
+    return {
+        "use_small_arm_gradient_most": max(counted(kept[x], "gradient", "rest") for x in SMALL.values()),
+        "use_small_turned": end.loc["mistral-12", "times"],
+        "use_small_turned_low": end.loc["mistral-12", "low"],
+        "use_small_turned_high": end.loc["mistral-12", "high"],
+    }
 
 
 def numbers(kept: Kept, parts: pd.DataFrame) -> dict[str, float]:

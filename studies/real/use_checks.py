@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import xarray as xr
 
+from posbias.comparison.resampling import interval
 from studies.checks import Check
 from studies.real import checks as c
 from studies.real import use
@@ -44,7 +45,15 @@ def _rejected(kept: Kept, check: Callable[[xr.Dataset], bool], what: str) -> lis
 def _first(kept: Kept, way: str) -> str:
     """Say how many equal shares the first token has."""
     gaps = gap_table({str(k): x for k, x in _both(kept).items()}, 1000).xs("first", level="part")
+    if way == "gradient":
+        return f"{gaps.loc['64', way]:.1f} equal shares of 64 tokens and {gaps.loc['256', way]:.1f} of 256"
     return f"{gaps.loc['64', way]:.2f} equal shares of 64 tokens and {gaps.loc['256', way]:.2f} of 256"
+
+
+def _longer(entry: xr.Dataset) -> str:
+    """Say what the first token of 1,024 has by use, which is beyond the check."""
+    share = gap_table({"": entry}, 1000).loc[("", "first"), "replaced"]
+    return "of 1,024, beyond the check, {:.1f} ({:.1f} to {:.1f})".format(share, *interval(c.first_shares(entry)[1]))
 
 
 def sensitivity_check(kept: Kept, has_u: bool) -> Check:
@@ -67,7 +76,8 @@ def first_token_check(kept: Kept) -> Check:
     broken = (SWAPPED, "use of the first token eight times as large")
     return Check(
         "Y-use", "first token", "In plain text the first token is used no more than an average one.",
-        len(where) == 2, f"by use the first token has {_first(kept, 'replaced')}",
+        len(where) == 2,
+        f"by use the first token has {_first(kept, 'replaced')}; {_longer(kept[use.FORMS['1024'][1]])}",
         "at 64 or 256 tokens the first token has more than an equal share by replacement, or not less than "
         "by gradient (95% intervals, paired over prompts)",
         {what: _rejected(kept, c.is_unused, what) for what in broken},

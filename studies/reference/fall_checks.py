@@ -149,6 +149,7 @@ def fall_numbers(seen: Falls) -> dict[str, float | str]:
     fallen, alibi = seen.fallen, seen.alibi
     ratio = (fallen["exponential"] / fallen["power"])[alibi]
     last = [float(x.profile[-1]) for x in seen.samples.values()]
+    r, q = falls.by_distance(seen.samples["falcon-12"].profile)
     late = [name for name in fallen.index if closer_without_last(seen.samples[name])]
     assert late == alibi
     return {
@@ -160,6 +161,7 @@ def fall_numbers(seen: Falls) -> dict[str, float | str]:
         "influence_ratio_least": ratio.min(),
         "influence_ratio_most": ratio.max(),
         "influence_decade": decade(),
+        "influence_falcon_second": float(q[1] / falls.fit("power", r, q)(r)[1]),
     }
 
 
