@@ -150,6 +150,9 @@ def searched_shown(seen: Evidence) -> pd.DataFrame:
     table = seen.ordered.table
     shown = gains_shown(table, "questions").drop(columns="worst place")
     shown.insert(0, "right", table["right"].map("{:.2f}".format).to_numpy())
+    if searched.NEW in seen.real.kept:
+        right = f"{searched.right_alone(seen.real):.2f}"
+        shown.loc["the right passage alone"] = [right, *["–"] * (len(shown.columns) - 1)]
     return shown.rename(index={WORDS[AS_IS]: "all, in the search's order"})
 
 
@@ -250,7 +253,8 @@ def searched_numbers(seen: Evidence) -> dict[str, Any]:
     said: dict[str, Any] = {f"searched_{name}".replace("-", "_"): float(x) for name, x in found.table["right"].items()}
     gains = found.table["gain"].drop(AS_IS)
     said |= {"searched_least": gains.min(), "searched_most": gains.max(), "searched_p": found.table["p"].min()}
-    return said | searched.ordered_numbers(seen.ordered)
+    said |= searched.ordered_numbers(seen.ordered)
+    return said | ({"ordered_oracle": searched.right_alone(seen.real)} if searched.NEW in seen.real.kept else {})
 
 
 def pointing_numbers(seen: Evidence) -> dict[str, Any]:

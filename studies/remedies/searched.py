@@ -95,6 +95,13 @@ def choose_ordered(real: Real) -> Ordered:
     return AskedInOrder(real.kept[NEW]) if NEW in real.kept else Searched(real)
 
 
+def right_alone(real: Real) -> float:
+    """Return the share of right answers to the questions of :data:`NEW` with the right passage alone."""
+    entry, correct = real.kept[NEW], real.questions["smollm2.floors"].sel(given="right")["correct"].values
+    first, count = int(entry.attrs["first"]), entry.sizes["question"]
+    return float(correct[first : first + count].mean())
+
+
 def verdict_said(table: pd.DataFrame) -> str:
     """Return how many of the gains are significant."""
     tried = table.drop(AS_IS)

@@ -110,7 +110,7 @@ def test_what_was_kept_of_real_questions():
     from studies import results
 
     found = results.load("questions")["smollm2.floors"]
-    assert found["given"].values.tolist() == ["none", "right"] and found.sizes["question"] == 100
+    assert found["given"].values.tolist() == ["none", "right"] and found.sizes["question"] == 150
     none, right = found["correct"].values.mean(0)
     assert none < 0.1 < 0.3 < right
     assert (np.diff(found["tokens"].values, axis=1) > 0).all()
