@@ -67,8 +67,8 @@ def factor_check(seen: Sources) -> Check:
     losses = [sources.gain_over(seen, x, seen.named["influence"])[2] >= 0 for x in blind]
     return Check(
         "X-factor", "answers", "Divided by its place, influence names more sources.", bool(high >= 0),
-        f"SmolLM2, {seen.known.sum()} answers of {len(seen.source)} contexts: influence divided by its place names the "
-        f"source {gained:+.2f} as often ({low:+.2f} to {high:+.2f})",
+        f"SmolLM2, {seen.known.sum()} answers of {len(seen.source)} contexts: influence divided by its place names "
+        f"{gained:+.2f} more of the sources ({low:+.2f} to {high:+.2f})",
         "the 95% interval of the gain over contexts is below 0 (undecided if it contains 0)",
         {"documents named at random": list(map(bool, losses))},
         "divided by its place, influence names the source less often", {"undecided": bool(low <= 0 <= high)},

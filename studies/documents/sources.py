@@ -229,10 +229,10 @@ def falls_shown(falls: Falls) -> pd.DataFrame:
     """Return prompts and falls of every kind."""
     rows = {}
     for kind, named in KINDS.items():
-        again = from_to(falls.second[kind]) if kind in ("two sources", "no source") else "–"
+        again = falls.second[kind]
         first = falls.first[kind]
-        rows[kind] = [len(first), from_to(first), named, again]
-    columns = ["prompts", "largest fall (nats)", "document named", "second run (nats)"]
+        rows[kind] = [len(first), from_to(first), named, f"{from_to(again)} ({len(again)})"]
+    columns = ["prompts", "largest fall (nats)", "document named", "second run (nats; prompts)"]
     return pd.DataFrame(rows, columns).T.rename_axis("kind of prompt")
 
 
