@@ -120,10 +120,13 @@ def named(seen: Evidence, verdict: str) -> str:
     return "; ".join(found) or "none"
 
 
-def absent(seen: Evidence) -> str:
-    """Return in words the remedies that were not run; invented facts have no search, which is always right there."""
-    names = [name for name in WORDS if not name.startswith("search")]
-    return "; ".join(WORDS[name] for name in names if name not in seen.table.index) or "none"
+def p_said(p: float) -> str:
+    """Return a p value in words.
+
+    >>> p_said(0.0384), p_said(0.0001)
+    ('0.038', 'below 0.001')
+    """
+    return f"{p:.3f}" if p >= 0.001 else "below 0.001"
 
 
 def gains_shown(table: pd.DataFrame, counted: str = "sets") -> pd.DataFrame:
@@ -140,7 +143,7 @@ def gains_shown(table: pd.DataFrame, counted: str = "sets") -> pd.DataFrame:
     shown["worst place"] = shown["worst"].map("{:.2f}".format)
     shown[counted] = shown["sets"].map("{:.0f}".format)
     shown["p"] = [
-        "–" if verdict == "–" else f"{p:.3f}" for p, verdict in zip(shown["p"], shown["verdict"], strict=True)
+        "–" if verdict == "–" else p_said(p) for p, verdict in zip(shown["p"], shown["verdict"], strict=True)
     ]
     return shown[["gain (95 %)", "p", "worst place", "cost: requests, tokens", counted, "verdict"]]
 
@@ -235,7 +238,6 @@ def numbers(seen: Evidence) -> dict[str, Any]:
         "remedies_harm": named(seen, "does harm"),
         "remedies_open": named(seen, "undecided"),
         "remedies_help": named(seen, "helps"),
-        "remedies_absent": absent(seen),
         "remedies_tuned_minutes": load("tune")["every.seed-0.training"].attrs["training_seconds"] / 60,
         "remedies_rotated": gain_said(table, "rotated-8"),
         "remedies_sink": gain_said(table, "sink-off"),

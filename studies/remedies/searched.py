@@ -18,7 +18,7 @@ import xarray as xr
 from scipy.stats import norm
 
 from posbias.comparison.multiplicity import holm
-from posbias.lookup.scores import flip_p_value, paired_difference
+from posbias.lookup.scores import paired_difference
 from studies.remedies import tables
 from studies.remedies.real import RANKED, Real, gain_said
 from studies.remedies.tables import AS_IS
@@ -43,7 +43,7 @@ class Ordered(tables.Compared):
         for one, other in combinations(ALONE, 2):
             gain = (self.right[one] - self.right[other])[:, 0]
             found = paired_difference(gain)
-            rows[one, other] = (found.mean, found.low, found.high, flip_p_value(gain))
+            rows[one, other] = (found.mean, found.low, found.high, tables.p_value(gain))
         table = pd.DataFrame.from_dict(rows, orient="index", columns=["gain", "low", "high", "p"])
         return table.assign(p=holm(table["p"].to_numpy()))
 

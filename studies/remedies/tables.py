@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from jaxtyping import Bool, Float
+from scipy.stats import binomtest
 
 from posbias.comparison.multiplicity import holm
 from posbias.comparison.resampling import interval, resample_weights
@@ -93,6 +94,18 @@ def gain_of(right: Mapping[str, Float[np.ndarray, "C P"]], name: str) -> Float[n
     return np.asarray(right[name].mean(1) - right[AS_IS][:C].mean(1))
 
 
+def p_value(gain: Float[np.ndarray, "C"]) -> float:
+    """Return p of the test that flips the signs of gains: exact where each is a win, a loss or nothing.
+
+    >>> p_value(np.array([1.0] * 5 + [-1.0] + [0.0] * 4)), p_value(np.zeros(3))
+    (0.21875, 1.0)
+    """
+    if not np.isin(gain, (-1, 0, 1)).all():
+        return flip_p_value(gain)
+    won, lost = int((gain > 0).sum()), int((gain < 0).sum())
+    return float(binomtest(won, won + lost).pvalue) if won + lost else 1.0
+
+
 def remedy_table(kept: Mapping[str, xr.Dataset]) -> pd.DataFrame:
     """Return what each condition gains over all places alike, beside its worst place and its cost.
 
@@ -111,7 +124,7 @@ def remedy_table(kept: Mapping[str, xr.Dataset]) -> pd.DataFrame:
             "gain": gain.mean,
             "low": gain.low,
             "high": gain.high,
-            "p": flip_p_value(gain_of(right, name)),
+            "p": p_value(gain_of(right, name)),
             "named": float(entry["kept"].mean()),
             "requests": float(entry["requests"].mean()),
             "tokens": float(entry["tokens_read"].mean()),
