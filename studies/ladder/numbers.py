@@ -14,7 +14,7 @@ from posbias import structured_kernels
 from posbias.comparison.distances import normalised_wasserstein, unit
 from posbias.rollout.influence import influence_profile
 from studies.ladder import scores
-from studies.ladder.crossfit import LARGE, TEXTS, Judged, group_means, score_table
+from studies.ladder.crossfit import LARGE, TEXTS, Judged, group_means, large_judged, score_table
 from studies.ladder.direction_checks import by_turns, exact, joined, projected
 from studies.ladder.evidence import MODELS, Small, distances, profile_of
 from studies.ladder.moment_checks import form_table
@@ -25,6 +25,7 @@ from studies.reference.training_seeds import range_text
 from studies.results import load, of_kind
 
 SHORT = {"ALiBi": "alibi", "rotary": "rotary", "learned or none": "other", LARGE: "large"}
+STEPS = ("fixed-attention", "vectors", "positions", "law", "aligned", "layer-shares")
 MEANS = (
     "influence", "power", "independent", "fixed-attention", "vectors", "positions", "law", "aligned", "contributions",
     "norms", "measured-attention", "layer-shares", "last", "even",
@@ -41,7 +42,7 @@ def judged_numbers(judged: Mapping[str, Judged]) -> dict[str, Any]:
             found[f"predictions_{short}_{key}"] = wide[measure].loc[name, list(MODELS)].mean()
     for group, short in SHORT.items():
         means = {measure: group_means(table, measure)[group] for measure in ("W1", "rank correlation")}
-        for name in ("vectors", "positions", "law", "aligned", "layer-shares", "fixed-attention"):
+        for name in ("influence", "contributions", *STEPS):
             found[f"predictions_{short}_{name}"] = means["W1"][name]
             found[f"predictions_{short}_rank_{name}"] = means["rank correlation"][name]
     ranks = wide["rank correlation"][list(MODELS)]
@@ -66,6 +67,18 @@ def judged_numbers(judged: Mapping[str, Judged]) -> dict[str, Any]:
     }
     found = {k: x for k, x in found.items() if np.isfinite(x)}
     return {k.replace("-", "_"): x for k, x in found.items()}
+
+
+def own_numbers() -> dict[str, float]:
+    """Return how far SmolLM2's contributions are from the influence of the text that they are made of.
+
+    By the other text their distance is this one less or more the distance of the two texts, as the page says.
+    """
+    kept, found = load("real"), {}
+    for short, (_, text) in zip(("wiki", "builtin"), TEXTS.values(), strict=True):
+        own = large_judged(kept[f"smollm2.{text}"], kept[f"smollm2.{text}"])
+        found[f"predictions_own_{short}"] = normalised_wasserstein(own.predicted["contributions"], own.measured)
+    return found
 
 
 def contribution_numbers(small: Small) -> dict[str, Any]:

@@ -60,7 +60,7 @@ PAIRS = {
 }
 """Pairs of which the page prints the difference."""
 DRAWS = 1000
-LEFT_OUT = ("norms", "measured-attention", "last")
+LEFT_OUT = ("norms", "last")
 VARIANTS = ("value-zeroing-half", "alti-logit-whole")
 """Rows that the table does without: twice there, or of no use; variants, which do no better."""
 
@@ -166,6 +166,17 @@ def large_table(rivals: Rivals) -> pd.DataFrame:
     top = np.mean([one.ceiling for one in rivals.judged.values()])
     table.loc["a perfect prediction (ceiling)"] = pd.Series({"rank (95%)": f"{top:+.2f}"})
     return table.rename_axis("prediction from another text")
+
+
+def near_and_far(table: pd.DataFrame, most: float = 0.5) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the rows of ``large_table`` up to a distance, with the ceiling, and those beyond it.
+
+    >>> rows = pd.DataFrame({"W1 (95%)": ["0.100 (0.000 to 0.200)", "0.600 (0.500 to 0.700)", None]}, list("abc"))
+    >>> [list(part.index) for part in near_and_far(rows)]
+    [['a', 'c'], ['b']]
+    """
+    far = table["W1 (95%)"].str.split().str[0].astype(float) > most
+    return table[~far], table[far]
 
 
 def rival_numbers(rivals: Rivals) -> dict[str, float]:
