@@ -21,7 +21,9 @@ RIVALS = {
     "place, exponential fall, own bonuses": "the law, and a bonus for the first and one for the last",
     "place, exponential fall, bonus": "the law, and one bonus for the right document",
     "place, power fall": "place, power of distance",
-    "place, Gaussian fall": "place, Gaussian of distance",
+    "place, Gaussian fall": "place, Gaussian of distance (or: the later asked, the later read)",
+    "place, trend, bonus": "no distance: place, the later asked the later read, one bonus",
+    "place, trend, own bonus of the first": "no distance: place, the later asked the later read, a bonus for the first",
     "both ends, exponential fall, own bonus of the first": "two ends, distance, a bonus for the first",
     "both ends, exponential fall": "two ends, distance (places between alike)",
     "place, own bonus of the first": "no distance: place, a bonus for the first",
@@ -32,7 +34,10 @@ RIVALS = {
     "place alone": "place alone",
 }
 """What the law and its rivals are called in a table."""
+TREND = "place, trend, bonus"
+"""The rival that does without distance and comes as near: a reader of the page asked for it."""
 WITHOUT_DISTANCE = ("place, own bonus of the first", "both ends, own bonuses", "place, bonus", "place alone")
+"""Rivals in which nothing but a bonus ties the document read to the one asked for."""
 
 
 def both_ways(seen: Evidence) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -100,6 +105,9 @@ def rival_numbers(seen: Evidence) -> dict[str, float]:
         numbers |= named(f"ahead_{name}", sum_over_sets(ahead(eight, seen.sets[name])))
     for name, word in (("sixteen", "sixteen"), ("thirty-two", "long")):
         numbers |= named(f"lead_{word}", sum_over_sets(led_by(seen.sets[name])))
+    trend = [table.loc[TREND, "behind"] for table in tried]
+    numbers |= {"trend": max(trend), "trend_low": min(x.loc[TREND, "low"] for x in tried)}
+    numbers |= {"trend_high": max(x.loc[TREND, "high"] for x in tried)}
     numbers |= deviance_by_chance(seen)
     numbers |= random_halves(eight, numbers["chance_high"])
     return {f"rival_{name}": float(x) for name, x in numbers.items()}

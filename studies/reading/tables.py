@@ -60,13 +60,22 @@ def rival_features(places: int) -> dict[str, Float[np.ndarray, "P P K"]]:
 
 
 def own_features(places: int) -> dict[str, Float[np.ndarray, "P P K"]]:
-    """Return rivals in which an end has a bonus of its own: it is read more if it is asked for, and only then."""
+    """Return rivals in which an end has a bonus of its own: it is read more if it is asked for, and only then.
+
+    In a *trend* the later a document is that is asked for, the later are those that are read: a product of both places.
+    With a pull for each place it is the same as a Gaussian of distance, without naming distance.
+    """
     apart, ends, own = distances(places)[..., None], np.zeros((places, places, 2)), np.zeros((places, places, 2))
     place = np.broadcast_to(np.eye(places)[:, 1:], (places, places, places - 1))
+    middle = np.arange(places) - (places - 1) / 2
+    trend = np.outer(middle, middle)[..., None] / places
+    right = np.eye(places)[..., None]
     ends[:, 0, 0] = ends[:, -1, 1] = own[0, 0, 0] = own[-1, -1, 1] = 1
     parts = {
         "place, own bonus of the first": (place, own[..., :1]),
         "both ends, own bonuses": (ends, own),
+        "place, trend, bonus": (place, trend, right),
+        "place, trend, own bonus of the first": (place, trend, own[..., :1]),
         "both ends, exponential fall, own bonus of the first": (ends, -apart, own[..., :1]),
         OWN: (place, -apart, own[..., :1]),
         "place, exponential fall, own bonuses": (place, -apart, own),
