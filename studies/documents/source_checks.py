@@ -34,8 +34,8 @@ def deletion_check(seen: Sources) -> Check:
     whole = seen.table.loc["deletion"]
     return Check(
         "D-source", "", "On these answers deletion names the source most often.", leads(ways, seen.source),
-        f"deletion names the source in {whole['all']:.0%} of {int(whole['prompts'])} prompts, the best of the others "
-        f"({behind.idxmax()}) in {behind.max():.0%}",
+        f"deletion names the source in {whole['all']:.0%} of {int(whole['prompts'])} prompts, the best of those that "
+        f"need no choice ({behind.idxmax()}) in {behind.max():.0%}",
         "one of the others names it in as many prompts less a twentieth",
         {"sources drawn at random": [leads(ways, x) for x in drawn_sources(seen.source)]},
         "another attribution names it as often", {"post_hoc": True},
@@ -68,7 +68,7 @@ def factor_check(seen: Sources) -> Check:
     return Check(
         "X-factor", "answers", "Divided by its place, influence names more sources.", bool(high >= 0),
         f"SmolLM2, {seen.known.sum()} answers of {len(seen.source)} contexts: influence divided by its place names "
-        f"{gained:+.2f} more of the sources ({low:+.2f} to {high:+.2f})",
+        f"{round(gained, 2) + 0.0:+.2f} more of the sources ({low:+.2f} to {high:+.2f})",
         "the 95% interval of the gain over contexts is below 0 (undecided if it contains 0)",
         {"documents named at random": list(map(bool, losses))},
         "divided by its place, influence names the source less often", {"undecided": bool(low <= 0 <= high)},

@@ -156,6 +156,7 @@ def searched_shown(seen: Evidence) -> pd.DataFrame:
     if searched.NEW in seen.real.kept:
         right = f"{searched.right_alone(seen.real):.2f}"
         shown.loc["the right passage alone"] = [right, *["–"] * (len(shown.columns) - 1)]
+        shown.loc["the right passage alone", "questions"] = shown["questions"].iloc[0]
     return shown.rename(index={WORDS[AS_IS]: "all, in the search's order"})
 
 
