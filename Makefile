@@ -1,7 +1,7 @@
 # `make book` and `make test` need Python >= 3.11 and a network for the first installation, nothing else; `make help` lists the rest.
 PYTHON ?= python3
 BIN := .venv/bin
-# Without it every process compiles torch and transformers again: four seconds each.
+# Where this is set, every process compiles torch and transformers again, four seconds each.
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 PAGES := index.md CHANGELOG.md _config.yml _toc.yml $(wildcard book/*.md book/*.bib book/assets/*.* book/assets/explorer/*.* book/moved/*/*.html notebooks/*.ipynb) \

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from posbias.lookup.reading import shares
-from studies.reading import checks, evidence, foretold, kinds, network, predicted, questions, rivals, trained
+from posbias.lookup.reading import fit_choices, shares
+from studies.reading import checks, evidence, foretold, kinds, network, predicted, questions, rivals, tables, trained
 
 PULLS = np.array([1.0, 0, 0, 0, 0, 0, 0, 2.0])
 LAW = shares(PULLS, 0.8)
@@ -234,3 +234,13 @@ def test_intervals_are_wider_if_sentences_are_drawn(drawn):
     found = kinds.over_sentences(drawn, 60)
     assert found["kinds_sentences"] == 10
     assert found["kinds_drawn_sharpness_low"] < drawn.law.sharpness < found["kinds_drawn_sharpness_high"]
+
+
+def test_a_trend_is_a_gaussian_of_distance_that_names_none(drawn):
+    """With a pull for each place -(q - j)² differs from 2qj by what is q's or j's alone."""
+    counts = drawn.first.sum(0)
+    trend = tables.rival_shares(counts)["place, trend, bonus"]
+    gaussian = tables.rival_features(8)["place, Gaussian fall"]
+    w, _ = fit_choices(np.concatenate([gaussian, np.eye(8)[..., None]], -1), counts)
+    weights = np.exp(gaussian @ w[:-1] + w[-1] * np.eye(8))
+    np.testing.assert_allclose(trend, weights / weights.sum(1, keepdims=True), atol=2e-3)
