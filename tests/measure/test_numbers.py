@@ -23,9 +23,10 @@ KEPT = (
     "contributions_own",
 )  # fmt: skip
 """What is kept of a measurement, as far as it has it."""
-CANCELS = 1e-2
-"""Of the largest gradient × input of BLOOM, by how much another processor may differ: a norm follows the embedding, so
-that the products of a token's features sum to nearly nothing."""
+NEAR = {("bloom", "influence_signed_prompts"): 1e-2, ("granitemoehybrid", "contributions_own"): 1e-3}
+"""Of the largest number, by how much another processor may differ where terms cancel, else 2e-5. BLOOM's gradient ×
+input: a norm follows the embedding, so that the products of a token's features sum to nearly nothing. Granite's first
+layer: what a token's state loses is a small difference of sums of sizes."""
 
 
 def measured(name):
@@ -46,7 +47,7 @@ def test_a_family_has_the_numbers_that_it_had(name):
     for key, values in now.items():
         finite = np.isfinite(before[key])
         size = np.abs(before[key][finite]).max(initial=0.0)
-        near = CANCELS if key == "influence_signed_prompts" and name.startswith("bloom") else 2e-5
+        near = NEAR.get((name.partition("-")[0], key), 2e-5)
         np.testing.assert_allclose(values, before[key], rtol=2e-4, atol=near * size, err_msg=key)
 
 
