@@ -152,3 +152,10 @@ def test_a_run_that_is_killed_at_request_200_of_400_goes_on(tmp_path):
         assert again.stdout.strip() == "400" and len(done) - begun == 200, "nothing is asked a second time"
         third = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         assert third.stdout.strip() == "400" and len(done) - begun == 200
+
+
+def test_as_many_requests_go_side_by_side_as_are_asked_for(tmp_path):
+    from posbias.cli.served import engine_kept
+
+    with engine_kept({"server": "http://127.0.0.1:1", "model": "m", "concurrency": 3}, tmp_path / "o.nc") as engine:
+        assert engine.concurrency == 3

@@ -204,3 +204,12 @@ def test_the_law_meets_the_gradient_of_untrained_models(name):
     normed = any(hasattr(a, "q_norm") for a in instrument.attentions)  # attention is far from its mean
     assert law < (0.1 if normed else 0.035)
     assert aligned > 2 * law or name == "olmo2"  # where nothing goes around the attention: its output's norm sees to it
+
+
+def test_means_are_of_the_prompts_that_are_read():
+    instrument = Instrument(make("llama"))
+    few = some_ids(MOST_PROMPTS, 6)
+    expected = read_branches(instrument, few)
+    found = read_branches(instrument, torch.cat([few, some_ids(9, 6, seed=4)]))
+    for name in ("branch_scale", "output_scale", "step_gain"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-6, err_msg=name)

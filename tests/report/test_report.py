@@ -615,3 +615,17 @@ def test_the_book_has_a_report_of_its_own(measured, tmp_path, monkeypatch):
     site.sample_report(tmp_path)
     assert "Position bias of bloom" in (tmp_path / site.SAMPLE_PAGE).read_text()
     assert f'href="{site.SAMPLE_PAGE.name}"' in (ROOT / "book" / "your_model.md").read_text()
+
+
+def test_each_panel_of_many_layers_shows_the_layer_that_it_names(monkeypatch):
+    from posbias.report import figures
+
+    T, drawn = 24, []
+    attention = np.arange(T)[:, None, None] * np.ones((T, 5, 5))
+    heat = figures._heat
+    monkeypatch.setattr(
+        figures, "_heat", lambda ax, image, *a, **k: drawn.append((ax, image)) or heat(ax, image, *a, **k)
+    )
+    figures.kernel_figure(xr.Dataset({"attention": (("layer", "query", "key"), attention)}, attrs={"length": 5}))
+    assert 1 < len(drawn) < T and drawn[-1][0].get_title() == "layer 24"
+    assert [ax.get_title() for ax, _ in drawn] == [f"layer {image[0, 0] + 1:.0f}" for _, image in drawn]
