@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ class Results(Mapping[str, xr.Dataset]):
     def __getitem__(self, name: str) -> xr.Dataset:
         if name not in self._entries:
             self._entries |= unstacked(xr.load_dataset(self.path, group=self._groups[name], engine="h5netcdf"))
-        return self._entries[name]
+        return self._entries[name].copy()  # what a reader adds to an entry is theirs; the numbers are shared
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._groups)
@@ -94,8 +95,18 @@ class Results(Mapping[str, xr.Dataset]):
 
 
 def load(question: str, folder: Path | str | None = None) -> Results:
-    """Return what is kept of a question."""
-    return Results(Path(folder or FOLDER) / f"{question}.nc")
+    """Return what is kept of a question; a file that was read and has not changed since is not read again."""
+    path = Path(folder or FOLDER) / f"{question}.nc"
+    if not path.is_file():
+        return Results(path)
+    written = path.stat()
+    return _read(path, written.st_mtime_ns, written.st_size)
+
+
+@cache
+def _read(path: Path, changed: int, size: int) -> Results:
+    """Return the results of a file as it was written at a time."""
+    return Results(path)
 
 
 def of_kind(kept: Mapping[str, xr.Dataset], kind: str, models: Sequence[str]) -> dict[str, xr.Dataset]:

@@ -13,7 +13,7 @@ def test_a_limit_is_set_on_one_half_and_judged_on_the_other():
         "one source": np.array([9.0, 9.0, 3.0, 9.0]),
         "two sources": np.array([2.0, 1.0, 5.0, 1.0]),
         "no source": np.array([0.5, 0.5, 0.5, 6.0]),
-        "similar name": np.array([8.0]),
+        "made-up answer": np.array([8.0]),
     }
     found = sources.judged_limit(sources.Falls(first, {}, 0.0, 0))
     assert found["source_half_limit"] == 2.0 and found["source_half_found"] == 1.0

@@ -116,23 +116,44 @@ def test_texts_that_count_alike_do_not_weigh_by_their_size():
     assert with_one_large > added and added == pytest.approx(alike, abs=0.02)
 
 
-def test_prompts_that_outweigh_the_others_are_named_and_left_out():
+def often(order):
+    """Return an entry with twenty draws for each prompt: profiles that rise to 2."""
+    rng, (count, _, n) = np.random.default_rng(2), order["gradient"].shape
+    rows = np.linspace(1, 2, n) * rng.uniform(0.9, 1.1, (count * 20, n))
+    parts = tables.binned(rows).reshape(count, 20, tables.BINS)
+    return order.assign(draws=(("prompt", "draw", "part"), parts))
+
+
+def test_many_draws_stand_for_the_one_and_each_counts_alike():
+    order = often(rising(4.0))
+    order["gradient"][:, 2] = 1.0  # the one draw is flat
+    one, many = (
+        tables.order_table(x, "gradient").loc["drawn", "last eighth"] for x in (order.drop_vars("draws"), order)
+    )
+    assert one == pytest.approx(1.0) and many == pytest.approx(1.28, abs=0.03)
+    order["draws"][0, 0] = 0.0
+    order["draws"][0, 0, 0] = 1e6
+    added, alike = (tables.order_table(order, "gradient", alike=x).loc["drawn", "first eighth"] for x in (False, True))
+    assert added > 7 and alike < 0.9
+
+
+def test_prompts_that_outweigh_the_others_are_named():
     from studies.orders import evidence
 
-    heavy, plain = rising(4.0), evidence.parts_earned(rising(4.0))
+    heavy, plain = rising(4.0), evidence.one_draw_numbers(rising(4.0))
     heavy["gradient"][0, 2] = 1.0
     heavy["gradient"][0, 2, 52:56] = 1000.0  # the fourteenth of sixteen parts of 64 tokens
-    assert evidence.parts_earned(heavy)["why_part_eighth"] > plain["why_part_eighth"] + 0.1
-    found = evidence.heaviest_numbers(heavy)
-    assert found["why_two_weight"] > 0.6 and found["why_two_peak"] > 0.95
-    for name in ("why_part_without", "why_part_alike_without"):
-        assert found[name] == pytest.approx(plain["why_part_eighth"], abs=0.05)
-    begins = evidence.beginning_numbers(rising(4.0))
+    found = evidence.one_draw_numbers(heavy)
+    assert (
+        found["why_part_one"] > plain["why_part_one"] + 0.1 and found["why_two_weight"] > 0.6 > plain["why_two_weight"]
+    )
+    for name in ("why_part_shuffled", "why_part_shuffled_alike"):
+        assert plain[name] == pytest.approx(plain["why_part_one"], abs=0.05)
+    parts = evidence.parts_earned(often(rising(4.0)))
+    assert parts["why_part_alike_low"] < parts["why_part_alike"] < parts["why_part_alike_high"]
+    assert parts["why_windows_least"] <= parts["why_part"] <= parts["why_windows_most"]
+    begins = evidence.beginning_numbers(often(rising(4.0)))
     assert begins["why_over_text"] < begins["why_over_drawn"] - 0.1 and begins["why_over_more"].startswith("-0.")
-    for name in ("why_part_shuffled", "why_part_alike_shuffled"):
-        assert begins[name] == pytest.approx(plain["why_part_eighth"], abs=0.05)
-    low, high = plain["why_part_alike_low"], plain["why_part_alike_high"]
-    assert low < plain["why_part_alike"] < high and plain["why_windows_least"] <= plain["why_part_eighth"]
 
 
 @pytest.mark.parametrize(("end", "verdict"), [(2.0, "smaller"), (99.0, "undecided"), (9.0, "larger")])
@@ -142,10 +163,11 @@ def test_a_text_that_earns_more_than_is_proper_contradicts(end, verdict):
     order = rising(end, count=40)
     if verdict == "undecided":  # for half of the texts the end is much more, for the others nothing
         order["gradient"][::2, 0] = order["gradient"][::2, 2]
-    seen = evidence.Evidence(order, tables.split_table(order, "gradient"), {})
-    last = evidence.alike_checks(seen)[1]
-    assert last.passed == (verdict != "larger") and last.how["undecided"] == (verdict != "smaller")
-    assert last.how["post_hoc"] and last.part == "last eighth, each text alike"
+    seen = evidence.Evidence(order, tables.split_table(order, "gradient"), {}, often(order))
+    made = evidence.alike_checks(seen)
+    for last in made[3:] if verdict == "undecided" else made[1::2]:  # added up, the few that are much more decide
+        assert last.passed == (verdict != "larger") and last.how["undecided"] == (verdict != "smaller")
+        assert last.how["post_hoc"] and last.part.startswith("last eighth, 20 draws")
 
 
 def test_a_network_without_an_order_has_no_bias_proper():
@@ -222,10 +244,10 @@ def test_rounding_is_judged_by_its_intervals():
 
     parts = ["apart", "first eighth", "last eighth"]
     same = pd.DataFrame({"value": [0.002, 0.01, 0.0], "low": [0.001, -0.1, -0.1], "high": [0.008, 0.1, 0.1]}, parts)
-    seen = evidence.Evidence(None, None, {"a": same})
+    seen = evidence.Evidence(None, None, {"a": same}, None)
     assert evidence.bits_checks(seen)[0].passed and not evidence.bits_checks(seen)[0].how["undecided"]
     wide = same.assign(high=[0.012, 0.1, 0.1])
-    assert evidence.bits_checks(evidence.Evidence(None, None, {"a": wide}))[0].how["undecided"]
+    assert evidence.bits_checks(evidence.Evidence(None, None, {"a": wide}, None))[0].how["undecided"]
     far = same * 20
-    assert not evidence.bits_checks(evidence.Evidence(None, None, {"a": same, "b": far}))[0].passed
-    assert "3 small" not in evidence.bits_said(seen) and evidence.bits_said(evidence.Evidence(None, None, {})) == ""
+    assert not evidence.bits_checks(evidence.Evidence(None, None, {"a": same, "b": far}, None))[0].passed
+    assert "3 small" not in evidence.bits_said(seen) and evidence.bits_said(evidence.Evidence(None, None, {}, None)) == ""

@@ -105,7 +105,16 @@ def test_chance_is_weighted_by_mistakes():
     found = evidence.wrong_numbers(counts)
     assert found["near_chance"] == pytest.approx(3 / 14)
     assert found["later"] == 1 and found["later_chance"] == pytest.approx(11 / 14)
-    assert found["inner_near"] == 1 and found["inner_near_place"] == 0.5  # of four, half would be from the last place
+    assert found["inner_near"] == 1 and found["inner_near_chance"] == pytest.approx(2 / 7)
+
+
+def test_pulls_alone_know_no_distance():
+    pulls = np.array([1.0, 2, 4, 1, 1, 1, 1, 8])
+    shares = pulls / (pulls.sum() - pulls[:, None])  # of wrong answers, whatever the distance
+    counts = 1000 * shares * (1 - np.eye(8)) + 300 * np.eye(8)
+    np.testing.assert_allclose(tables.by_pulls(counts), counts * (1 - np.eye(8)), rtol=1e-3)
+    near = np.abs(np.subtract.outer(range(8), range(8))) == 1
+    assert tables.by_pulls(counts + 500 * near)[near].sum() < (counts + 500 * near)[near].sum()
 
 
 def test_the_smallest_effect_is_seen_in_four_of_five_tests():
