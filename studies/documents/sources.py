@@ -23,7 +23,7 @@ ATTENDED, UNCONVERGED = "attention, answer's tokens (inseq)", "integrated gradie
 LAST, DIVIDED = "*always the last document*", "influence, place divided out"
 HEADS, READERS = "three heads that fetch", "the head that reads best"
 INVENTED = [21, 27, 33]
-"""Prompts without a source whose answer (Kolnond, Kollunell, Linumson for the ocean) is a document's: we read them."""
+"""Prompts without a source whose answer is an invented name (Kolnond, Kollunell, Linumson): we read them."""
 SET, ASKED = 1, 2
 """The example: the third question of the second set."""
 SHOWN = 12
@@ -164,14 +164,14 @@ class Falls:
     others: float
     """The largest fall of a document that is no source."""
     resembled: int
-    """Prompts in which a document with a similar name costs more than any that is no source."""
+    """Prompts whose answer no document states, and in which one costs more than any that is no source."""
 
 
 KINDS = {
     "one source": "the source",
     "two sources": "one of the two",
     "no source": "any",
-    "similar name": "that with the similar name",
+    "made-up answer": "some document",
 }
 """Kinds of prompts, and the document that deletion names."""
 COPIES = [0, 4]
@@ -196,13 +196,13 @@ def read_falls(seen: Sources) -> Falls:
         "one source": of_sources(seen),
         "two sources": either.max(1),
         "no source": -np.delete(special["none"].values, INVENTED, axis=0).min(1),
-        "similar name": np.concatenate([-removed[~known].min(-1), by_name]),
+        "made-up answer": np.concatenate([-removed[~known].min(-1), by_name]),
     }
     second = {
         "one source": again["one"][has_one].max(1),
         "two sources": -twice["twice_again"].values[:, COPIES].min(1),
         "no source": np.delete(again["none"], INVENTED, axis=0).max(1),
-        "similar name": np.append(again["one"][~has_one].max(1), again["none"][INVENTED].max(1)),
+        "made-up answer": np.append(again["one"][~has_one].max(1), again["none"][INVENTED].max(1)),
     }
     limit = surely_of(first)
     resembled = int((-removed[~known].min(-1) > limit).sum()) + len(by_name)
@@ -215,7 +215,7 @@ def up(x: float) -> float:
 
 
 def surely_of(falls: Mapping[str, Float[np.ndarray, "N"]]) -> float:
-    """Return the fall above which there is one source, or a similar name."""
+    """Return the fall above which there is one source, or a made-up answer."""
     return up(max(falls["two sources"].max(), falls["no source"].max()))
 
 
@@ -334,14 +334,15 @@ def fall_numbers(seen: Sources) -> dict[str, Any]:
     least = up(float(first["no source"].max()))
     found = {
         "surely": surely, "others_most": falls.others, "small": int((first["one source"] <= surely).sum()),
-        "unknown": int((~seen.known).sum()), "all_answers": seen.known.size, "sets": len(seen.source),
-        "contexts": seen.kept["exceptions"].sizes["context"], "alike": len(first["similar name"]),
+        "unknown": int((~seen.known).sum()), "unknown_large": int((-seen.removed[~seen.known].min(-1) > surely).sum()),
+        "all_answers": seen.known.size, "sets": len(seen.source),
+        "contexts": seen.kept["exceptions"].sizes["context"], "alike": len(first["made-up answer"]),
         "resembled": falls.resembled, "twice": len(second["two sources"]), "twice_rest": second["two sources"].min(),
         "none_named": len(INVENTED), "again_none": up(second["no source"].max()), "no_source": least,
         "stated": len(first["one source"]) + len(first["two sources"]),
         "twice_below": int((first["two sources"] <= least).sum()),
-        "alike_small": int((first["similar name"] <= surely).sum()), "alike_least": first["similar name"].min(),
-        "none_prompts": len(first["no source"]), "again_alike": second["similar name"].max(),
+        "alike_small": int((first["made-up answer"] <= surely).sum()), "alike_least": first["made-up answer"].min(),
+        "none_prompts": len(first["no source"]), "again_alike": second["made-up answer"].max(),
         "again_one_least": second["one source"].min(), "again_one_most": second["one source"].max(),
         "again_one": len(second["one source"]),
     }  # fmt: skip

@@ -16,6 +16,8 @@ from studies.results import load
 
 INDIRECT, REAL = "smollm2.indirect", "smollm2.real-sources"
 """Entries of ``results/remedies.nc``."""
+FLOORS = "smollm2.floors"
+"""The entry of ``results/questions.nc`` with answers to the same questions without any passage."""
 
 
 def reworded_numbers(entry: xr.Dataset) -> dict[str, Any]:
@@ -97,9 +99,24 @@ def right_numbers(entry: xr.Dataset) -> dict[str, Any]:
         share, low, high = share_over_questions(x, question)
         found[name] = int(x.sum())
         found[f"{name}_said"] = f"{x.sum()} ({share:.0%}, {low:.0%} to {high:.0%})"
+    found |= remembered_numbers(question, hits["deletion"])
     found["not_last"] = int((~hits["last"]).sum())
     found["not_last_missed"] = int((~hits["deletion"] & ~hits["last"]).sum())
     return {f"right_{name}": x for name, x in found.items()}
+
+
+def remembered_numbers(question: Int[np.ndarray, "N"], hits: Bool[np.ndarray, "N"]) -> dict[str, Any]:
+    """Return how often the passage is named of questions that are answered without any passage, and of the others."""
+    closed = load("questions")[FLOORS]["correct"].sel(given="none").values[question] == 1
+    share, low, high = share_over_questions(hits[~closed], question[~closed])
+    return {
+        "known": int(closed.sum()),
+        "known_named": int(hits[closed].sum()),
+        "known_questions": len(np.unique(question[closed])),
+        "unknown": int((~closed).sum()),
+        "unknown_named": int(hits[~closed].sum()),
+        "unknown_said": f"{share:.0%}, {low:.0%} to {high:.0%}",
+    }
 
 
 LEAST = 0.8

@@ -6,7 +6,7 @@ from typing import Any
 from posbias.models.loading import Source
 from posbias.shipped import PREFIX, model_folder
 from studies.making import REFERENCES, Part, main
-from studies.orders.measure import measure_gradients, measure_uses
+from studies.orders.measure import measure_draws, measure_gradients, measure_uses
 from studies.orders.rounding import measure_rounded
 from studies.sizes import Untrained
 
@@ -39,6 +39,7 @@ def part(measure: Any, prompts: int, **how: Any) -> Part:
 SMALL: dict[str, Any] = {"models": REFERENCES, "others": (LARGE,)}
 PARTS = {
     "gradient": part(measure_gradients, 100, models=(LARGE,), text=True),
+    "draws": part(measure_draws, 36, models=(LARGE,), text=True),
     "use": part(measure_uses, 40, models=(LARGE,), text=True),
     "gradient-builtin": part(measure_gradients, 100, **SMALL),
     "use-builtin": part(measure_uses, 40, **SMALL),

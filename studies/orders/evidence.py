@@ -28,8 +28,6 @@ REFERENCES = 10
 ENDS = {"first": "beginning", "last": "end"}
 EIGHTH, WINDOWS = tables.BINS // 8, (1, 2, 3, 4)
 """How many sixteenths the last eighth has, and how many an end may have."""
-PEAK = 13
-"""The fourteenth sixteenth, where the curve of drawn tokens has a peak if all texts are added."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +36,21 @@ class Evidence:
 
     order: xr.Dataset
     split: pd.DataFrame
+    """Parts with one draw for each text, as planned."""
     rounded: dict[str, pd.DataFrame]
     """What rounding to 4 bits moves, of small models that it was measured of."""
+    often: xr.Dataset
+    """The same orders with many draws for each text."""
+
+    @cached_property
+    def added(self) -> pd.DataFrame:
+        """The parts with many draws, the influence of all texts added."""
+        return tables.split_table(self.often, "gradient")
 
     @cached_property
     def alike(self) -> pd.DataFrame:
-        """The parts if each text is divided by its own mean first, so that all weigh alike."""
-        return tables.split_table(self.order, "gradient", alike=True)
+        """The same if each text is divided by its own mean first, so that all weigh alike."""
+        return tables.split_table(self.often, "gradient", alike=True)
 
     def part(self, name: str) -> pd.Series:
         """Return value, low and high of one row, such as ``first eighth: proper``."""
@@ -56,7 +62,8 @@ def load_evidence() -> Evidence:
     kept = results.load("orders")
     order = kept["smollm2.gradient"]
     rounded = {name.partition(".")[0]: tables.rounding_table(kept[name]) for name in kept if name.endswith(".rounded")}
-    return Evidence(order, tables.split_table(order, "gradient"), rounded)
+    often = order.assign(draws=kept["smollm2.draws"]["gradient"])
+    return Evidence(order, tables.split_table(order, "gradient"), rounded, often)
 
 
 def bits_said(seen: Evidence) -> str:
@@ -105,20 +112,22 @@ def bits_checks(seen: Evidence) -> list[Check]:
 
 
 def numbers(seen: Evidence) -> dict[str, Any]:
-    """Return what the prose says: both ends in both ways of averaging, parts of the end, and what two prompts do."""
+    """Return what the prose says: both ends in both ways of averaging, parts of the end, and what one draw gave."""
     found: dict[str, Any] = {"why_orders_prompts": seen.order.sizes["prompt"]}
+    found["why_orders_draws"] = seen.often.sizes["draw"]
     for suffix, alike in (("", False), ("_alike", True)):
-        by_order = tables.order_table(seen.order, "gradient", alike=alike)
+        by_order = tables.order_table(seen.often, "gradient", alike=alike)
         for end in ENDS:
             for short, order in (("text", "written"), ("drawn", "drawn")):
                 found[f"why_{end}_{short}{suffix}"] = by_order.loc[order, f"{end} eighth"]
     for part in ("proper", "earned"):
         found[f"why_last_{part}"] = seen.alike.loc[f"last eighth: {part}", "value"]
     more = "last eighth: earned less proper"
-    found |= {"why_more_said": signed(seen.part(more)), "why_more_alike_said": signed(seen.alike.loc[more])}
+    found |= {f"why_more{x}_said": signed(t.loc[more]) for x, t in (("", seen.added), ("_alike", seen.alike))}
+    found["why_more_one_said"] = signed(seen.part(more))
     verdict = "true" if survives(seen.split) else "undecided" if may_survive(seen.split) else "false"
     found |= {"why_survives": verdict, "why_bits": bits_said(seen)}
-    return found | parts_earned(seen.order) | beginning_numbers(seen.order) | heaviest_numbers(seen.order)
+    return found | parts_earned(seen.often) | beginning_numbers(seen.often) | one_draw_numbers(seen.order)
 
 
 def signed(row: pd.Series) -> str:
@@ -129,26 +138,16 @@ def signed(row: pd.Series) -> str:
 def parts_earned(order: xr.Dataset) -> dict[str, Any]:
     """Return which part of the end's lead over an equal share the text earns, in both ways of averaging.
 
-    Of the last eighth (with texts alike with its interval), and of ends of one to four sixteenths at least and at most.
+    Of the last eighth with its interval, and of ends of one to four sixteenths at least and at most, both ways.
     """
-    added, alike = (tables.profiles(order, "gradient", alike=x) for x in (False, True))
-    by_window = [earned_part(added, k)[0] for k in WINDOWS]
-    alike_by_window = [earned_part(alike, k)[0] for k in WINDOWS]
-    part, resampled = earned_part(alike, EIGHTH)
-    low, high = interval(resampled)
-    added_low, added_high = interval(earned_part(added, EIGHTH)[1])
-    return {
-        "why_part_eighth": float(earned_part(added, EIGHTH)[0]),
-        "why_part_eighth_low": float(added_low),
-        "why_part_eighth_high": float(added_high),
-        "why_part_alike": float(part),
-        "why_part_alike_low": float(low),
-        "why_part_alike_high": float(high),
-        "why_windows_least": float(min(by_window)),
-        "why_windows_most": float(max(by_window)),
-        "why_windows_alike_least": float(min(alike_by_window)),
-        "why_windows_alike_most": float(max(alike_by_window)),
-    }
+    found, by_window = {}, []
+    for suffix, alike in (("", False), ("_alike", True)):
+        curves = tables.profiles(order, "gradient", alike=alike)
+        part, resampled = earned_part(curves, EIGHTH)
+        low, high = interval(resampled)
+        found |= {f"why_part{suffix}{end}": float(x) for end, x in (("", part), ("_low", low), ("_high", high))}
+        by_window += [float(earned_part(curves, k)[0]) for k in WINDOWS]
+    return found | {"why_windows_least": min(by_window), "why_windows_most": max(by_window)}
 
 
 def over_middle(curve: Float[np.ndarray, "... k"]) -> Float[np.ndarray, "..."]:
@@ -163,22 +162,33 @@ def over_middle(curve: Float[np.ndarray, "... k"]) -> Float[np.ndarray, "..."]:
 def beginning_numbers(order: xr.Dataset) -> dict[str, Any]:
     """Return each end over the eighths between them, with and without the text, and by how much more the first with it.
 
-    With texts alike. Also the part of the end's lead that the text earns over its own tokens, shuffled, both ways.
+    With texts alike. ``most`` is the largest part of the beginning's lead that the text may earn by that interval.
     """
-    added, alike = (tables.profiles(order, "gradient", alike=x) for x in (False, True))
+    alike = tables.profiles(order, "gradient", alike=True)
     (text, texts), (drawn, draws) = (map(over_middle, alike[name]) for name in (tables.WRITTEN, tables.PROPER))
     low, high = interval(texts - draws)
-    first = tables.split_table(order, "gradient", alike=True).loc["first eighth: earned", "high"]
     return {
-        "why_first_most": float(first / (alike[tables.WRITTEN][0][:EIGHTH].mean() - 1)),
+        "why_first_most": float(high / (text - 1)),
         "why_over_text": float(text),
         "why_last_over_text": float(over_middle(alike[tables.WRITTEN][0][::-1])),
         "why_last_over_drawn": float(over_middle(alike[tables.PROPER][0][::-1])),
         "why_over_drawn": float(drawn),
         "why_over_more": ranged((float(text - drawn), float(low), float(high))),
-        "why_part_shuffled": float(earned_part(added, EIGHTH, "shuffled")[0]),
-        "why_part_alike_shuffled": float(earned_part(alike, EIGHTH, "shuffled")[0]),
     }
+
+
+def one_draw_numbers(order: xr.Dataset) -> dict[str, float]:
+    """Return which part of the last eighth's lead the text earns by one draw for each text, and by its own shuffled.
+
+    Both ways of averaging, beside what the two drawn prompts with the largest gradients weigh.
+    """
+    rows = tables.binned(order["gradient"].sel(order=tables.PROPER).values)
+    found = {"why_two_weight": np.sort(rows.sum(1))[-2:].sum() / rows.sum()}
+    for suffix, alike in (("", False), ("_alike", True)):
+        curves = tables.profiles(order, "gradient", alike=alike)
+        found[f"why_part_one{suffix}"] = float(earned_part(curves, EIGHTH)[0])
+        found[f"why_part_shuffled{suffix}"] = float(earned_part(curves, EIGHTH, "shuffled")[0])
+    return found
 
 
 def earned_part(
@@ -220,8 +230,8 @@ def shown(seen: Evidence) -> pd.DataFrame:
     """Return both ends in three orders, and what the text earns there, in equal shares with intervals, both ways."""
     rows = {}
     for end in ENDS:
-        for how, split in (("all", seen.split), ("alike", seen.alike)):
-            table, row = tables.order_table(seen.order, "gradient", alike=how == "alike"), {}
+        for how, split in (("all", seen.added), ("alike", seen.alike)):
+            table, row = tables.order_table(seen.often, "gradient", alike=how == "alike"), {}
             for order, name in NAMES.items():
                 x = table.loc[order]
                 row[name] = ranged((x[f"{end} eighth"], x[f"{end} eighth low"], x[f"{end} eighth high"]))
@@ -236,7 +246,7 @@ def draw_orders(seen: Evidence) -> None:
     _, axes = plt.subplots(1, 2, figsize=(6.4, 2.9), sharey=True)
     part = np.arange(1, tables.BINS + 1)
     for ax, alike in zip(axes, (False, True), strict=True):
-        curves = tables.profiles(seen.order, "gradient", alike=alike)
+        curves = tables.profiles(seen.often, "gradient", alike=alike)
         for name, colour in COLOURS.items():
             mean, drawn = curves[name]
             low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
@@ -279,7 +289,7 @@ def may_survive(split: pd.DataFrame) -> bool:
 
 def mixed_order(order: xr.Dataset, name: str, *, alike: bool = False) -> pd.DataFrame:
     """Return the parts of profiles in which the places of one order's prompts are mixed, the last token aside."""
-    rng, one = np.random.default_rng(1), order.copy(deep=True)
+    rng, one = np.random.default_rng(1), order.drop_vars("draws", errors="ignore").copy(deep=True)
     rows = one["gradient"].sel(order=name).values
     inner = rng.permuted(rows[:, :-1], axis=1)
     one["gradient"].loc[{"order": name}] = np.c_[inner, rows[:, -1]]
@@ -307,22 +317,25 @@ def order_checks(seen: Evidence) -> list[Check]:
     shuffled = [may_survive(mixed_order(seen.order, "shuffled"))]
     found.append(Check(
         "Y-scrambled", "", "Profiles survive scrambled words.", may_survive(seen.split),
-        f"rank {rank:.2f}, {apart:.2f} apart", "an interval lies wholly beyond its threshold",
+        f"rank correlation {rank:.2f}, {apart:.2f} of the prompt apart", "an interval lies wholly beyond its threshold",
         {"places of shuffled prompts mixed": shuffled}, "the profiles differ", {"undecided": not survives(seen.split)},
     ))  # fmt: skip
     return found + alike_checks(seen) + bits_checks(seen)
 
 
 def alike_checks(seen: Evidence) -> list[Check]:
-    """Return the checks of what the text earns if each text is divided by its own mean, which a reader asked for."""
-    mixed, found = mixed_order(seen.order, tables.PROPER, alike=True), []
-    for end, place in ENDS.items():
-        less = seen.alike.loc[f"{end} eighth: earned less proper"]
-        found.append(Check(
-            "Y-earned", f"{end} eighth, each text alike",
-            f"The text earns the smaller part of the {place}, each text alike.", not is_larger(seen.alike, end),
-            f"sizes, earned less proper: {signed(less)}", "the interval of earned less proper lies above 0",
-            {"places of drawn prompts mixed": [not is_larger(mixed, end)]}, "the text earns the larger part",
-            {"undecided": not is_smaller(seen.alike, end), "post_hoc": True},
-        ))  # fmt: skip
+    """Return the checks of what the text earns with many draws for each text, in both ways, which readers asked for."""
+    found, draws = [], seen.often.sizes["draw"]
+    ways = {f"{draws} draws": (seen.added, False), f"{draws} draws, each text alike": (seen.alike, True)}
+    for how, (split, alike) in ways.items():
+        mixed = mixed_order(seen.order, tables.PROPER, alike=alike)
+        for end, place in ENDS.items():
+            less = split.loc[f"{end} eighth: earned less proper"]
+            found.append(Check(
+                "Y-earned", f"{end} eighth, {how}", f"The text earns the smaller part of the {place}, {how}.",
+                not is_larger(split, end), f"sizes, earned less proper: {signed(less)}",
+                "the interval of earned less proper lies above 0",
+                {"places of drawn prompts mixed": [not is_larger(mixed, end)]}, "the text earns the larger part",
+                {"undecided": not is_smaller(split, end), "post_hoc": True},
+            ))  # fmt: skip
     return found

@@ -22,8 +22,11 @@ from posbias.measure.session import Session
 from posbias.settings import Settings
 from studies.changes import measure_changes, measure_gradient
 from studies.making import go_on
+from studies.orders.tables import PROPER, binned
 from studies.summaries import shave
 
+DRAWS = 20
+"""How often tokens are drawn for each prompt, to see what one draw leaves to chance."""
 EACH = 6
 """Of how many neighbouring tokens one is replaced: 45 of 256, from one on that moves with the prompt's number."""
 
@@ -41,6 +44,26 @@ def measure_gradients(settings: Settings) -> xr.Dataset:
         return {"gradient": np.stack(found).astype(np.float32)}
 
     return entry_of(session, go_on(settings.prompts, read, place(session, "gradient")))
+
+
+def measure_draws(settings: Settings) -> xr.Dataset:
+    """Measure tokens drawn at random often for each prompt: ``gradient`` (prompt, draw, part), means over sixteenths.
+
+    Draw k has the seed of the measurement and k more; that of ``measure_gradients`` is draw 0, which is not here.
+    """
+    session = Session(replace(settings, quantities=("mixing", "influence")))
+    ids, front = session.ids.numpy(), front_of(session)
+    drawn = [order_shuffled(ids, PROPER, seed=settings.seed + k, front=front) for k in range(1, DRAWS + 1)]
+    model = session.instrument.model
+
+    def read(k: int) -> Mapping[str, np.ndarray]:
+        found = np.stack([measure_gradient(model, torch.from_numpy(rows[k])) for rows in drawn])
+        return {"gradient": binned(found, front).astype(np.float32)}
+
+    rows = go_on(settings.prompts, read, place(session, f"draws-{DRAWS}"))
+    arrays: dict[str, Any] = {"gradient": (("prompt", "draw", "part"), shave(rows["gradient"]))}
+    arrays["document"] = (("prompt",), session.prompts.origins.astype(np.int32))
+    return xr.Dataset(arrays, attrs=session.provenance() | {"front": front, "order": PROPER})
 
 
 def measure_uses(settings: Settings) -> xr.Dataset:

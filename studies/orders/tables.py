@@ -36,13 +36,18 @@ def profiles(
     """Return by order the mean profile over parts of the prompt, an equal share 1, and those of resampled prompts.
 
     All orders are resampled alike: they are of the same prompts. In the mean a prompt weighs as much as it has in all,
-    unless ``alike`` divides each by its own mean first.
+    unless ``alike`` divides each by its own mean first. Where the entry has ``draws`` (prompt, draw, part), drawn
+    tokens are those, and not the one draw beside the other orders.
     """
     front, found = int(entry.attrs.get("front", 0)), {}
     for order in entry["order"].values.tolist():
-        rows = binned(entry[quantity].sel(order=order).values, front)
+        if order == PROPER and "draws" in entry:
+            each = entry["draws"].values.astype(np.float64)
+        else:
+            each = binned(entry[quantity].sel(order=order).values, front)[:, None]
         if alike:
-            rows = rows / rows.mean(1, keepdims=True)
+            each = each / each.mean(2, keepdims=True)
+        rows = each.mean(1)
         drawn = resample_weights(len(rows), resamples) @ rows
         found[order] = (unit(rows.mean(0)) * rows.shape[1], unit(drawn) * rows.shape[1])
     return found

@@ -67,7 +67,7 @@ def distance_checks(seen: Evidence) -> list[Check]:
     lead = tables.rival_table(seen.first, seen.new).loc["place, bonus", "behind"]
     mixed = [law_holds(exchanged(rng, seen.first), exchanged(rng, seen.new)) for _ in range(5)]
     found.append(Check(
-        "L-distance", "new sets", "On 40 new sets the law leads its rivals and fits within chance.",
+        "L-distance", "new sets", "On 40 new sets (one half) the law leads its rivals and fits within chance.",
         law_holds(seen.first, seen.new),
         f"{lead:.0f} nats ahead of place and bonus; deviance {e.deviance(seen.first, seen.new):.0f}, "
         f"and {e.deviance(seen.new, seen.first):.0f} the other way round",
@@ -142,7 +142,8 @@ def end_checks(seen: Evidence) -> list[Check]:
     same = [e.share_left(drawn_from(rng, seen.law.expected, 40), eight, 40)[1] <= 0.5 for _ in range(10)]
     return [
         Check(
-            "L-ends", "pull", "In this mixture of kinds both ends pull answers.", both_pull(eight, 200),
+            "L-ends", "pull", "In this mixture of kinds both ends pull answers, if no document has a bonus.",
+            both_pull(eight, 200),
             "; ".join(map(ranged, ends)),
             "an interval reaches 0", {"documents of each set exchanged": mixed}, "an end does not pull", {},
         ),

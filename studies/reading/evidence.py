@@ -135,16 +135,17 @@ def wrong_numbers(counts: Float[np.ndarray, "P P"]) -> dict[str, float]:
     """Return where wrong answers are from, and which shares chance would give.
 
     Chance is a document drawn at random for each wrong answer, other than the right one. ``inner`` is of places whose
-    neighbours are no ends; of ``place`` alone an answer is from each place as often whatever is asked.
+    neighbours are no ends; of ``pulls`` alone the place of a document counts, and not its distance.
     """
     wrong = counts * (1 - np.eye(P))
     by_place, place = wrong.sum(1), np.arange(P)
     beside = np.minimum(place, 1) + np.minimum(P - 1 - place, 1)
     far_from_ends = (place >= 2) & (place <= P - 3)
-    alone = counts.sum(1, keepdims=True) * counts.sum(0) / counts.sum()
+    alone = tables.by_pulls(counts)
     inner, alone_inner = (near_share(x * far_from_ends[:, None]) for x in (counts, alone))
     return {
-        "inner_near": inner, "inner_near_place": alone_inner, "inner_near_chance": 2 / (P - 1),
+        "near_pulls": near_share(alone), "inner_near": inner, "inner_near_pulls": alone_inner,
+        "inner_near_chance": 2 / (P - 1),
         "later": later_share(counts),
         "later_chance": float((by_place * (P - 1 - place)).sum() / (P - 1) / wrong.sum()),
         "near_chance": float((by_place * beside).sum() / (P - 1) / wrong.sum()),
@@ -362,9 +363,18 @@ def end_numbers(seen: Evidence) -> dict[str, Any]:
         "sixteen_late": counts[9:15, 12:].sum() / counts[9:15].sum(),
         "sixteen_law_late": expected[9:15, 12:].sum() / 6,
         "sixteen_law_early": expected[1:8, :6].sum() / 7,
+        "sixteen_own_between": (own := sixteen_fitted(seen))[:, 6:12].sum() / 16, "sixteen_own_first": own[0, 0],
+        "sixteen_own_middle": own.diagonal()[6:12].mean(), "sixteen_own_early": own[1:8, :6].sum() / 7,
+        "sixteen_own_late": own[9:15, 12:].sum() / 6, "sixteen_own_sharpness": fit_law(counts)[0],
     }  # fmt: skip
     numbers |= named("left", share_left(seen.sets["ends"], seen.sets["eight"]))
     return {f"reading_{name}": x for name, x in numbers.items()}
+
+
+def sixteen_fitted(seen: Evidence) -> Float[np.ndarray, "16 16"]:
+    """Return the shares of the law that is fitted to sixteen documents, with a pull of each place."""
+    sharpness, pulls, _ = fit_law(seen.totals["sixteen"])
+    return shares(pulls, sharpness)
 
 
 def sixteen_expected(seen: Evidence) -> Float[np.ndarray, "16 16"]:

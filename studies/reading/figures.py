@@ -10,7 +10,8 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from studies.reading import network
-from studies.reading.evidence import Evidence, P, answers_missed, half_law, sixteen_expected
+from studies.reading.evidence import Evidence, P, answers_missed, half_law, sixteen_expected, sixteen_fitted
+from studies.reading.tables import by_pulls
 
 BLUE, SKY, RED, GREY = "#0072B2", "#56B4E9", "#D55E00", "#7f7f7f"
 
@@ -32,7 +33,8 @@ def draw_law(seen: Evidence) -> Figure:
     found, law = map(by_distance, matrices.values())
     axes[2].bar(away, law, color=SKY, width=0.8)
     axes[2].plot(away, found, "o", color="#000000", markersize=4)
-    axes[2].text(-7, 40, "points: seen\nbars: law", fontsize=8)
+    axes[2].plot(away, by_distance(by_pulls(matrices["seen"])), "_", color=RED, markersize=7)
+    axes[2].text(-7, 33, "points: seen\nbars: law\ndashes: pulls\nalone", fontsize=8)
     axes[2].set(title="wrong answers", xlabel="places after the right document", ylabel="how many")
     return fig
 
@@ -47,12 +49,13 @@ def draw_matrix(ax: Any, share: Float[np.ndarray, "P P"], title: str) -> None:
 
 
 def draw_sixteen(seen: Evidence) -> Figure:
-    """Draw answers from sixteen documents, and what three numbers of eight documents expect."""
+    """Draw answers from sixteen documents, the law fitted to them, and what three numbers of eight documents expect."""
     counts = seen.totals["sixteen"]
     axes: Any
-    fig, axes = plt.subplots(1, 2, figsize=(6.0, 3.0))
+    fig, axes = plt.subplots(1, 3, figsize=(7.2, 2.8))
     draw_matrix(axes[0], counts / counts.sum(1, keepdims=True), "seen")
-    draw_matrix(axes[1], sixteen_expected(seen), "expected from eight documents")
+    draw_matrix(axes[1], sixteen_fitted(seen), "law, fitted to sixteen")
+    draw_matrix(axes[2], sixteen_expected(seen), "law, from eight")
     axes[0].set_ylabel("document asked for")
     return fig
 

@@ -40,6 +40,13 @@ WITHOUT_DISTANCE = ("place, own bonus of the first", "both ends, own bonuses", "
 """Rivals in which nothing but a bonus ties the document read to the one asked for."""
 
 
+PLANNED = (
+    "place, power fall", "place, Gaussian fall", "both ends, exponential fall", "place, bonus",
+    "exponential fall alone", "first-come", "place alone",
+)  # fmt: skip
+"""Rivals that were named before the run; the others came later."""
+
+
 def both_ways(seen: Evidence) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the tables of rivals: fitted to the first half of the sets and judged on the second, and exchanged."""
     return tables.rival_table(seen.first, seen.new), tables.rival_table(seen.new, seen.first)
@@ -52,7 +59,8 @@ def rivals_shown(seen: Evidence) -> pd.DataFrame:
     for title, table in zip(titles, both_ways(seen), strict=True):
         rows = table.loc[list(RIVALS)].rename(index=RIVALS)
         shown[title] = pd.Series({x.Index: f"{x.behind:.0f} ({x.low:.0f} to {x.high:.0f})" for x in rows.itertuples()})
-    return pd.DataFrame(shown).rename_axis("what is fitted")
+    shown["planned"] = pd.Series({RIVALS[x]: "yes" if x in PLANNED else "later" for x in RIVALS if x != LAW})
+    return pd.DataFrame(shown).loc[list(RIVALS.values())].fillna("–").rename_axis("what is fitted")
 
 
 def own(end: int) -> Callable[[Float[np.ndarray, "P P"]], float]:
@@ -65,6 +73,21 @@ def own(end: int) -> Callable[[Float[np.ndarray, "P P"]], float]:
         return float(fit_choices(features, counts)[0][-1])
 
     return bonus
+
+
+def among_mistakes(counts: Float[np.ndarray, "P P"]) -> float:
+    """Return γ of wrong answers alone: with a bonus for each document the right answers are fitted by themselves."""
+    places = len(counts)
+    features = tables.rival_features(places)[LAW]
+    fitted = np.zeros((places, places, places))
+    fitted[np.arange(places), np.arange(places), np.arange(places)] = 1
+    return float(fit_choices(np.concatenate([features, fitted], -1), counts)[0][places - 1])
+
+
+def carried_trend(seen: Evidence, name: str) -> Float[np.ndarray, "C"]:
+    """Return by set of another list how many nats the trend is behind the law, both fitted to the eight alone."""
+    expected = tables.rival_shares(seen.totals["eight"])
+    return np.asarray(((np.log(expected[LAW]) - np.log(expected[TREND])) * seen.sets[name]).sum((1, 2)))
 
 
 def first_pull(counts: Float[np.ndarray, "P P"]) -> float:
@@ -95,13 +118,16 @@ def rival_numbers(seen: Evidence) -> dict[str, float]:
     behind = [table["low"].drop(LAW) > 0 for table in tried]
     least = min(float(table.loc[list(WITHOUT_DISTANCE), "behind"].min()) for table in tried)
     numbers = {
-        "tried": len(RIVALS) - 1, "behind": int((behind[0] & behind[1]).sum()), "without_distance": least,
+        "planned": len(PLANNED), "behind": int((behind[0] & behind[1])[list(PLANNED)].sum()),
+        "behind_once": int((behind[0] ^ behind[1])[list(PLANNED)].sum()), "without_distance": least,
     }  # fmt: skip
+    numbers |= named("mistakes", tables.of_resamples(eight, among_mistakes))
     numbers |= named("first", tables.of_resamples(eight, own(0))) | named("last", tables.of_resamples(eight, own(-1)))
     numbers |= named("first_pull", tables.of_resamples(eight, first_pull))
     halves = np.concatenate([ahead(seen.first, seen.new), ahead(seen.new, seen.first)])
     numbers |= named("ahead", sum_over_sets(halves))
     for name in ("kinds", "plain"):
+        numbers |= named(f"trend_{name}", sum_over_sets(carried_trend(seen, name)))
         numbers |= named(f"ahead_{name}", sum_over_sets(ahead(eight, seen.sets[name])))
     for name, word in (("sixteen", "sixteen"), ("thirty-two", "long")):
         numbers |= named(f"lead_{word}", sum_over_sets(led_by(seen.sets[name])))

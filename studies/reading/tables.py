@@ -83,6 +83,21 @@ def own_features(places: int) -> dict[str, Float[np.ndarray, "P P K"]]:
     return {name: np.concatenate(features, -1) for name, features in parts.items()}
 
 
+def by_pulls(counts: Float[np.ndarray, "P P"]) -> Float[np.ndarray, "P P"]:
+    """Return how many wrong answers would be from each document if only the pull of its place counted, not distance.
+
+    Pulls are fitted to the wrong answers; right ones are as many as seen, by a coefficient of each document.
+    """
+    P = len(counts)
+    place = np.broadcast_to(np.eye(P)[:, 1:], (P, P, P - 1))
+    own = np.eye(P)[:, :, None] * np.eye(P)[:, None, :]
+    features = np.concatenate([place, own], -1)
+    z = features @ fit_choices(features, counts)[0]
+    share = np.exp(z - z.max(1, keepdims=True))
+    expected = share / share.sum(1, keepdims=True) * counts.sum(1, keepdims=True)
+    return np.asarray(expected * (1 - np.eye(P)))
+
+
 def first_come(places: int, right: float, wrong: float) -> Float[np.ndarray, "P P"]:
     """Return shares of a reader who goes from the first document on and takes the first that fits.
 

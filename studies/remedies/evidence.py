@@ -142,9 +142,7 @@ def gains_shown(table: pd.DataFrame, counted: str = "sets") -> pd.DataFrame:
     shown.loc[shown.index.isin([WORDS[x] for x in (AS_IS, *FLOORS)]), "verdict"] = "–"
     shown["worst place"] = shown["worst"].map("{:.2f}".format)
     shown[counted] = shown["sets"].map("{:.0f}".format)
-    shown["p"] = [
-        "–" if verdict == "–" else p_said(p) for p, verdict in zip(shown["p"], shown["verdict"], strict=True)
-    ]
+    shown["p"] = ["–" if verdict == "–" else p_said(p) for p, verdict in zip(shown["p"], shown["verdict"], strict=True)]
     return shown[["gain (95 %)", "p", "worst place", "cost: requests, tokens", counted, "verdict"]]
 
 
@@ -257,6 +255,10 @@ def searched_numbers(seen: Evidence) -> dict[str, Any]:
     gains = found.table["gain"].drop(AS_IS)
     said |= {"searched_least": gains.min(), "searched_most": gains.max(), "searched_p": found.table["p"].min()}
     said |= searched.ordered_numbers(seen.ordered)
+    if searched.NEW in seen.real.kept:
+        oracle = searched.right_alone(seen.real)
+        for name in searched.ALONE:
+            said[f"expected_{name}".replace("-", "_")] = seen.ordered.table.loc[name, "named"] * oracle
     return said | ({"ordered_oracle": searched.right_alone(seen.real)} if searched.NEW in seen.real.kept else {})
 
 

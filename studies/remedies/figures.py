@@ -23,6 +23,26 @@ def draw_interval(ax: Any, right: Float[np.ndarray, "C P"], colour: str, aside: 
     ax.vlines(np.arange(1, right.shape[1] + 1) + aside, low, high, color=colour, linewidth=3, alpha=0.35)
 
 
+ORDERED = {AS_IS: "all eight, in the search's order", "search-last": "all eight, the search's best last"}
+ORDERED |= {"search-alone": "the search's first alone", "heads-alone": "the heads' passage alone"}
+ORDERED |= {"one-by-one-likely": "the likeliest passage alone"}
+
+
+def draw_ordered(seen: Evidence, oracle: float) -> Figure:
+    """Draw right answers to real questions in the order of a search, beside those with the right passage alone."""
+    fig, ax = plt.subplots(figsize=(6.4, 2.5))
+    for k, name in enumerate(ORDERED):
+        mean, low, high = mean_with_interval(seen.ordered.right[name], True)[:, 0]
+        ax.barh(-k, mean, color="0.55" if name == AS_IS else COLOURS[0], height=0.62)
+        ax.hlines(-k, low, high, color="black", linewidth=1.5)
+        ax.text(high + 0.01, -k, f"{mean:.0%}", va="center")
+    ax.axvline(oracle, color="0.3", ls="--", lw=1)
+    ax.text(oracle + 0.01, 0.1, "the right passage alone", color="0.3", fontsize=8, va="center")
+    ax.set(xlabel="share of right answers", xlim=(0, 0.75), yticks=range(0, -len(ORDERED), -1))
+    ax.set_yticklabels(ORDERED.values())
+    return fig
+
+
 def draw_remedies(seen: Evidence) -> Figure:
     """Draw the share of right answers by the place of the right document."""
     fig, ax = plt.subplots(figsize=(6.4, 3.4))

@@ -20,9 +20,10 @@ from studies.tune.form import form_numbers
 from studies.tune.tables import BEFORE
 from studies.tune.tables import Answers as Arms
 
-NAMES = {BEFORE: "(as it is)", "every": "every place", "middle": "middle", "ends": "ends"}
-NAMES |= {"apart": "every place, no competitors", "text": "running text"}
+NAMES = {BEFORE: "as it is", "every": "every place", "middle": "places 4 and 5", "ends": "the ends"}
+NAMES |= {"apart": "no competitors", "text": "running text"}
 COLOURS = {BEFORE: "#000000", "every": "#0072B2", "middle": "#D55E00", "ends": "#009E73"}
+CONTROL_COLOURS = {BEFORE: "#000000", "apart": "#CC79A7", "text": "#56B4E9"}
 ASKED = ("every", "middle")
 """The two trainings on which Y-asked is decided."""
 CONTROLS = {"apart": "documents of eight kinds, at every place", "text": "running text"}
@@ -83,6 +84,7 @@ def numbers(seen: Evidence) -> dict[str, Any]:
         "why_lead_middle": leads_said(seen),
         "why_difference": differences_said(seen),
         **control_shares(seen),
+        **shift_said(seen),
         "why_finds_all": gains.loc[BEFORE, "ends"] - gains.loc[BEFORE, "middle"],
     }
 
@@ -121,8 +123,22 @@ def shares_said(seen: Evidence) -> dict[str, str]:
         said[f"why_{arm}_middle_said"] = percent([float(x[:, tables.MIDDLE].mean()) for x in entries])
         said[f"why_{arm}_ends_said"] = percent([float(x[:, tables.ENDS].mean()) for x in entries])
     right = [arms["middle"]["correct"].values.mean(0) for arms in seen.by_seed.values() if "middle" in arms]
-    said["why_middle_last_said"] = percent([x[-1] for x in right])
+    said |= {f"why_middle_{end}_said": percent([x[at] for x in right]) for end, at in (("first", 0), ("last", -1))}
+    beside = np.mean(right, axis=0)[[1, 2, 5, 6]]
+    said["why_middle_beside_said"] = percent(beside.tolist())
     return said
+
+
+def shift_said(seen: Evidence) -> dict[str, str]:
+    """Return what training at the ends does to the second place, and to the sixth and seventh: the seeds' shares."""
+    after = [arms["ends"]["correct"].values.mean(0) for arms in seen.by_seed.values() if "ends" in arms]
+    before = seen.first[BEFORE]["correct"].values.mean(0)
+    return {
+        "why_ends_second_said": percent([float(x[1]) for x in after]),
+        "why_ends_late_said": percent([float(x[5:7].mean()) for x in after]),
+        "why_before_second": f"{before[1]:.1%}",
+        "why_before_late": f"{before[5:7].mean():.0%}",
+    }
 
 
 def percent(shares: Sequence[float]) -> str:
@@ -187,24 +203,26 @@ def shown(seen: Evidence) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("trained on")
 
 
-def draw_places(seen: Evidence) -> None:
-    """Draw right answers by place for each training; other seeds as thin lines."""
-    fig, ax = plt.subplots(figsize=(5.2, 2.9))
+def draw_places(
+    seen: Evidence, colours: Mapping[str, str] = COLOURS, title: str = "trained with the answer at"
+) -> None:
+    """Draw right answers by place for each training that has a colour; other seeds as thin lines."""
+    _, ax = plt.subplots(figsize=(5.2, 2.9))
     places = np.arange(1, 9)
     for arms in seen.by_seed.values():
         right = tables.right_by_place(arms)
-        for k, arm in enumerate(x for x in COLOURS if x in right):
+        for k, arm in enumerate(x for x in colours if x in right):
             mean, low, high = right[arm]
             if arms is not seen.first:
                 if arm != BEFORE:
-                    ax.plot(places, mean, color=COLOURS[arm], lw=0.8, alpha=0.5)
+                    ax.plot(places, mean, color=colours[arm], lw=0.8, alpha=0.5)
                 continue
-            look: dict[str, Any] = {"color": COLOURS[arm], "marker": "o", "ms": 4, "label": NAMES[arm]}
+            look: dict[str, Any] = {"color": colours[arm], "marker": "o", "ms": 4, "label": NAMES[arm]}
             ax.errorbar(places + 0.08 * k, mean, [mean - low, high - mean], **look)
     ax.axhline(CHANCE, color="0.5", ls="--", lw=0.8)
     ax.text(8.35, CHANCE + 0.01, "guess", color="0.4", fontsize=8, ha="right")
     ax.set(xlabel="place of the right document", ylabel="right answers", ylim=(0, 1.03))
-    ax.legend(title="trained with the answer at", ncols=2, fontsize=8, title_fontsize=8)
+    ax.legend(title=title, ncols=2, fontsize=8, title_fontsize=8)
 
 
 def is_asked(arms: Arms) -> bool:

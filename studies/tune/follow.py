@@ -104,7 +104,11 @@ def follow_shown(found: Mapping[str, xr.Dataset]) -> pd.DataFrame:
 
 def numbers(found: Mapping[str, xr.Dataset]) -> dict[str, Any]:
     """Return what the prose says of what training moves on running text."""
-    return {"why_follow": follow_said(found), "why_follow_prompts": found[BEFORE].sizes["prompt"] if found else 0}
+    said: dict[str, Any] = {"why_follow": follow_said(found)}
+    said["why_follow_prompts"] = found[BEFORE].sizes["prompt"] if found else 0
+    if "every" in found:
+        said["why_cost"] = float((found["every"]["loss"] - found[BEFORE]["loss"]).mean())
+    return said
 
 
 def follow_said(found: Mapping[str, xr.Dataset]) -> str:

@@ -51,8 +51,8 @@ def form_table(arms: Answers) -> pd.DataFrame:
     for name, correct in forms.items():
         found = paired_difference(-middle_less_ends(correct.astype(np.float64)))
         rows[name] = {
-            "ends": f"{correct[:, ENDS].mean():.0%}",
-            "middle": f"{correct[:, MIDDLE].mean():.0%}",
+            "ends": f"{correct[:, ENDS].mean():.1%}",
+            "middle": f"{correct[:, MIDDLE].mean():.1%}",
             "ends less middle (95%)": ranged((found.mean, found.low, found.high)),
         }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("the other seven state")
