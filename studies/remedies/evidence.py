@@ -17,7 +17,7 @@ from posbias.lookup.scores import RESAMPLES, paired_difference
 from studies.remedies import real, searched, tables
 from studies.remedies.questions import AT
 from studies.remedies.real import Real, gain_said
-from studies.remedies.tables import AS_IS, FLOORS, WORDS, Alarm
+from studies.remedies.tables import AS_IS, FLOORS, LEVEL, WORDS, Alarm
 from studies.results import load
 
 
@@ -129,9 +129,13 @@ def p_said(p: float) -> str:
     return f"{p:.3f}" if p >= 0.001 else "below 0.001"
 
 
-def gains_shown(table: pd.DataFrame, counted: str = "sets") -> pd.DataFrame:
-    """Return a table of remedies as the page prints it; what is counted are sets, or questions."""
+def gains_shown(table: pd.DataFrame, counted: str = "sets", looks: int = 1) -> pd.DataFrame:
+    """Return a table of remedies as the page prints it; what is counted are sets, or questions.
+
+    Of several looks at the results a verdict is open if p times as many as there were looks is above the level.
+    """
     shown = table.rename(index=WORDS)
+    shown.loc[(shown["verdict"] == "helps") & (looks * shown["p"] > LEVEL), "verdict"] = f"open ({looks} looks)"
     gains = shown[["gain", "low", "high"]].fillna(0)
     shown["gain (95 %)"] = [
         f"{gain:+.2f} ({low:+.2f} to {high:+.2f})" if gain or low else "–"
@@ -175,6 +179,8 @@ def cost_said(seen: Evidence, name: str) -> str:
     tables_of = [table for table in (seen.table, seen.real.table) if name in table.index]
     times = [f"{x.loc[name, 'tokens'] / x.loc[AS_IS, 'tokens']:.1f}" for x in tables_of]
     requests = tables_of[-1].loc[name, "requests"]
+    if len({*times}) > 1:
+        times = [f"{x} ({of})" for x, of in zip(times, ("invented", "real"), strict=True)]
     return f"{requests:.0f} request{'s' if requests > 1 else ''}, {' or '.join(dict.fromkeys(times))} × the tokens"
 
 
@@ -259,6 +265,7 @@ def searched_numbers(seen: Evidence) -> dict[str, Any]:
         oracle = searched.right_alone(seen.real)
         for name in searched.ALONE:
             said[f"expected_{name}".replace("-", "_")] = seen.ordered.table.loc[name, "named"] * oracle
+        said |= searched.new_numbers(seen.real)
     return said | ({"ordered_oracle": searched.right_alone(seen.real)} if searched.NEW in seen.real.kept else {})
 
 

@@ -13,8 +13,10 @@ from functools import cached_property
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import xarray as xr
+from jaxtyping import Float
 from scipy.stats import norm
 
 from posbias.comparison.multiplicity import holm
@@ -95,11 +97,31 @@ def choose_ordered(real: Real) -> Ordered:
     return AskedInOrder(real.kept[NEW]) if NEW in real.kept else Searched(real)
 
 
-def right_alone(real: Real) -> float:
-    """Return the share of right answers to the questions of :data:`NEW` with the right passage alone."""
+def answers_alone(real: Real) -> Float[np.ndarray, "Q"]:
+    """Return which of the questions of :data:`NEW` are answered rightly with the right passage alone."""
     entry, correct = real.kept[NEW], real.questions["smollm2.floors"].sel(given="right")["correct"].values
     first, count = int(entry.attrs["first"]), entry.sizes["question"]
-    return float(correct[first : first + count].mean())
+    return np.asarray(correct[first : first + count], dtype=np.float64)
+
+
+def right_alone(real: Real) -> float:
+    """Return the share of right answers to the questions of :data:`NEW` with the right passage alone."""
+    return float(answers_alone(real).mean())
+
+
+def new_numbers(real: Real) -> dict[str, Any]:
+    """Return two comparisons with the likeliest passage, and right answers where the search's first is wrong."""
+    entry = real.kept[NEW]
+    right = {str(x): entry["correct"].sel(remedy=x).values.astype(np.float64) for x in entry["remedy"].values}
+    likely, missed = right["one-by-one-likely"], entry["rank"].values > 0
+    over, left = paired_difference(likely - right["search-last"]), paired_difference(answers_alone(real) - likely)
+    found: dict[str, Any] = {
+        "ordered_likely_over_last": f"{over.mean:+.2f}, {over.low:+.2f} to {over.high:+.2f}",
+        "ordered_likely_over_last_p": tables.p_value(likely - right["search-last"]),
+        "ordered_left": f"{left.mean:.2f}, {left.low:.2f} to {left.high:.2f}",
+        "ordered_missed": int(missed.sum()),
+    }
+    return found | {f"ordered_missed_{x.replace('-', '_')}": int(y[missed].sum()) for x, y in right.items()}
 
 
 def verdict_said(table: pd.DataFrame) -> str:
