@@ -291,9 +291,13 @@ PLAIN = {
 
 def fair_shown(seen: Sources) -> pd.DataFrame:
     """Return the share of sources that each rival names in the second half of the sets."""
-    table = seen.fair_table.rename(index=PLAIN).sort_values("all", ascending=False, kind="stable")
-    shown = table.drop(UNCONVERGED)[["all", "right", "wrong"]]
-    return shown.rename(columns={"all": "all answers", "right": "right ones", "wrong": "wrong ones"})
+    half = len(seen.source) // 2
+    as_they_are = {name: (seen.named | seen.tools).get(name, x)[half:] for name, x in seen.fair.items()}
+    undivided = tables.source_table(as_they_are, seen.source[half:], seen.right[half:])["all"]
+    table = seen.fair_table.assign(undivided=undivided).rename(index=PLAIN)
+    shown = table.drop(UNCONVERGED)[["all", "undivided", "right", "wrong"]]
+    columns = {"all": "all answers", "undivided": "the same, not divided", "right": "right ones", "wrong": "wrong ones"}
+    return shown.sort_values("all", ascending=False, kind="stable").rename(columns=columns)
 
 
 def counted_numbers(seen: Sources) -> dict[str, Any]:

@@ -21,9 +21,9 @@ RIVALS = {
     "place, exponential fall, own bonuses": "the law, and a bonus for the first and one for the last",
     "place, exponential fall, bonus": "the law, and one bonus for the right document",
     "place, power fall": "place, power of distance",
-    "place, Gaussian fall": "place, Gaussian of distance (or: the later asked, the later read)",
-    "place, trend, bonus": "no distance: place, the later asked the later read, one bonus",
-    "place, trend, own bonus of the first": "no distance: place, the later asked the later read, a bonus for the first",
+    "place, Gaussian fall": "place, Gaussian of distance (or trend)",
+    "place, trend, bonus": "place, Gaussian of distance (or trend), one bonus for the right document",
+    "place, trend, own bonus of the first": "place, Gaussian of distance (or trend), a bonus for the first",
     "both ends, exponential fall, own bonus of the first": "two ends, distance, a bonus for the first",
     "both ends, exponential fall": "two ends, distance (places between alike)",
     "place, own bonus of the first": "no distance: place, a bonus for the first",
@@ -124,6 +124,9 @@ def rival_numbers(seen: Evidence) -> dict[str, float]:
     numbers |= named("mistakes", tables.of_resamples(eight, among_mistakes))
     numbers |= named("first", tables.of_resamples(eight, own(0))) | named("last", tables.of_resamples(eight, own(-1)))
     numbers |= named("first_pull", tables.of_resamples(eight, first_pull))
+    with_bonus, _ = fit_choices(tables.rival_features(eight.shape[1])[OWN], eight.sum(0))
+    pulls = np.append(0.0, with_bonus[: eight.shape[1] - 1])
+    numbers |= {"own_sharpness": with_bonus[-2], "own_ends": pulls[0] + pulls[-1] - 2 * pulls[1:-1].mean()}
     halves = np.concatenate([ahead(seen.first, seen.new), ahead(seen.new, seen.first)])
     numbers |= named("ahead", sum_over_sets(halves))
     for name in ("kinds", "plain"):

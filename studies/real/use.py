@@ -104,6 +104,7 @@ def control_numbers(kept: Kept) -> dict[str, float]:
         "use_control_least": min(gap for gap, _, _ in plain),
         "use_control_most": max(gap for gap, _, _ in plain),
         "use_control_low": min(low for _, low, _ in plain),
+        **{f"use_middle_{way}": counted(kept[FORMS["256"][1]], way, "first") for way in WAYS},
         "use_control_chat": gaps["chat_about"][0],
         "use_control_chat_low": gaps["chat_about"][1],
         "use_control_chat_high": gaps["chat_about"][2],
@@ -138,6 +139,10 @@ def within_numbers(kept: Kept) -> dict[str, float]:
     within = [float(np.median(within_prompts(entry))) for entry in entries]
     means = [spearman(*map(profile_of, (entry["gradient"].values, entry["replaced"].values))) for entry in entries]
     found = {"use_within_least": min(within), "use_within_most": max(within)}
+    ways = ways_entry(kept)
+    for way in ("gradient", "replaced", "deleted", "hidden"):
+        p = profile_of(ways[way].values)
+        found[f"use_ways_{way}"] = float(p[0] / p.mean())
     return found | {"use_means_least": min(means), "use_means_most": max(means)}
 
 

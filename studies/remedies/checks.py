@@ -89,8 +89,10 @@ def gain_checks(seen: Evidence, rng: np.random.Generator) -> list[Check]:
     return found
 
 
-def gain_check(seen: Evidence | Real | Ordered, row: str, part: str, rng: np.random.Generator) -> Check:
-    """Return the check that a remedy helps."""
+def gain_check(
+    seen: Evidence | Real | Ordered, row: str, part: str, rng: np.random.Generator, *, looks: int = 1
+) -> Check:
+    """Return the check that a remedy helps; undecided, too, if p times as many looks as there were is above .05."""
     counted, where = ("questions", "Real questions: ") if row == "R-real" else ("sets", "")
     x, gain = seen.table.loc[part], tables.gain_of(seen.right, part)
     range_ = f"{x['low']:+.2f} to {x['high']:+.2f}"
@@ -104,7 +106,7 @@ def gain_check(seen: Evidence | Real | Ordered, row: str, part: str, rng: np.ran
         "the interval of the gain is below 0 and p by Holm at most .05 (undecided if the remedy does not help either); "
         "with the right document alone also if less than .9 are right",
         {f"signs of the {counted}' gains at random": by_chance}, "fewer answers are right",
-        {"undecided": bool(x["verdict"] == "undecided")},
+        {"undecided": bool(x["verdict"] == "undecided" or looks * x["p"] > tables.LEVEL)},
     )  # fmt: skip
 
 
@@ -166,6 +168,10 @@ def carries(heads: Float[np.ndarray, "Q"], lead: Float[np.ndarray, "Q"]) -> bool
     return bool(heads.mean() >= 0.75 and paired_difference(lead).low > 0)
 
 
+LOOKS = 3
+"""How often the answers with the right passage at four places in turn were looked at: after 22, 33 and 50 questions."""
+
+
 def real_checks(seen: Evidence, rng: np.random.Generator) -> list[Check]:
     """Return the checks of real questions: of heads that point, and of each remedy that was asked there."""
     pointed = seen.real.pointed
@@ -193,7 +199,7 @@ def real_checks(seen: Evidence, rng: np.random.Generator) -> list[Check]:
             x = gain_check(ordered, "R-real", name, draws)
             where = f"In a search's order{what.removeprefix('searched')}"
             others.append(replace(x, part=f"{x.part}, {what}", said=f"{where}: {x.said}"))
-    return [check, *(gain_check(seen.real, "R-real", name, rng) for name in names), *others]
+    return [check, *(gain_check(seen.real, "R-real", name, rng, looks=LOOKS) for name in names), *others]
 
 
 def real_alarm_check(seen: Evidence, rng: np.random.Generator) -> Check:

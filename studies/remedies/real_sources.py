@@ -49,6 +49,7 @@ MEANINGS = {
     "removed": "change of the answer's log-probability without each passage, nats",
     "removed_short": "the same of the accepted answer in it alone, given the words before; NaN where there is none",
     "reader": "the passage, from 0, that head 6 of layer 18 points at from the answer's tokens",
+    "searched": "the passage, from 0, that BM25 puts first for the answer's first line, among the eight",
     "fetched": "the passage that three heads point at from the question",
 }
 
@@ -80,6 +81,40 @@ def answers_asked(questions: int, wrong: int) -> np.ndarray:
     if not wrong:
         return np.argwhere(right | (kept["source"].values >= 0))
     return np.random.default_rng(DRAWN).permutation(np.argwhere(~right))[:wrong]
+
+
+def search_passages(line: str, passages: Sequence[str]) -> int:
+    """Return the passage that BM25 puts first for an answer's line, among these alone; the first among equals.
+
+    >>> search_passages("It was built by Eiffel.", ["A bridge in Rome", "Eiffel has built a tower"])
+    1
+    """
+    import bm25s
+
+    search = bm25s.BM25()
+    search.index(bm25s.tokenize(list(passages), stopwords="en", show_progress=False), show_progress=False)
+    words = bm25s.tokenize([line], stopwords="en", show_progress=False, return_ids=False)[0]
+    return int(np.argmax(search.get_scores(words))) if words else 0
+
+
+def measure_real_search(settings: Settings) -> xr.Dataset:
+    """Return by right answer of ``real-sources`` the passage that a search for its whole first line puts first."""
+    engine, rows = open_engine(settings), load_rows(settings)
+    write = partial(write_ask, engine.tokenizer)
+    entry = load("remedies")["smollm2.real-sources"]
+    asked = np.argwhere(entry["right"].values == 1)[:, 0]
+
+    def read(n: int) -> Row:
+        k, at = int(entry["question"][asked[n]]), int(entry["at"][asked[n]])
+        engine.forget()
+        [given] = engine.generate([write(as_ask(rows[k], at))], MOST, UNTIL)
+        found = search_passages(first_line(given.text), [one.text for one in rows[k].at(at)])
+        again = is_right(rows[k], given.text)
+        return {"question": np.array(k), "at": np.array(at), "right": np.array(again), "searched": np.array(found)}
+
+    found = go_on(len(asked), read, unfinished(settings, "real-search"), "answers")
+    arrays = {name: (("answer",), x.astype(np.int16), {"long_name": MEANINGS[name]}) for name, x in found.items()}
+    return xr.Dataset(arrays, attrs=provenance(settings) | {"dataset": "nq-open-oracle, Liu et al. 2023"})
 
 
 def measure_real_sources(settings: Settings, wrong: int = 0) -> xr.Dataset:

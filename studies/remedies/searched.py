@@ -119,9 +119,11 @@ def new_numbers(real: Real) -> dict[str, Any]:
         "ordered_likely_over_last": f"{over.mean:+.2f}, {over.low:+.2f} to {over.high:+.2f}",
         "ordered_likely_over_last_p": tables.p_value(likely - right["search-last"]),
         "ordered_left": f"{left.mean:.2f}, {left.low:.2f} to {left.high:.2f}",
-        "ordered_missed": int(missed.sum()),
     }
-    return found | {f"ordered_missed_{x.replace('-', '_')}": int(y[missed].sum()) for x, y in right.items()}
+    for name, where in (("missed", missed), ("found", ~missed)):
+        found[f"ordered_{name}"] = int(where.sum())
+        found |= {f"ordered_{name}_{x.replace('-', '_')}": int(y[where].sum()) for x, y in right.items()}
+    return found
 
 
 def verdict_said(table: pd.DataFrame) -> str:

@@ -94,3 +94,12 @@ def test_wrong_answers_are_drawn_once_each_and_are_wrong():
     assert len({*map(tuple, drawn.tolist())}) == 60 and not right[*drawn.T].any()
     known = real_sources.answers_asked(100, 0)
     assert {*map(tuple, np.argwhere(right).tolist())} <= {*map(tuple, known.tolist())}
+
+
+def test_what_is_known_without_passages_is_counted_by_itself(monkeypatch):
+    closed = xr.DataArray(np.array([[1, 0, 0]]), {"given": ["none"]}, ("given", "question"))
+    monkeypatch.setattr(unstated, "load", lambda _: {unstated.FLOORS: {"correct": closed}})
+    question, hits = np.array([0, 0, 1, 2, 2]), np.array([True, False, True, True, False])
+    found = unstated.remembered_numbers(question, hits)
+    assert (found["known"], found["known_named"], found["known_questions"]) == (2, 1, 1)
+    assert (found["unknown"], found["unknown_named"]) == (3, 2) and found["unknown_said"].startswith("67%")

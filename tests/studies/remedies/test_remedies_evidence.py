@@ -5,7 +5,8 @@ import pytest
 import xarray as xr
 
 from studies.remedies import checks, real, searched
-from studies.remedies.evidence import Evidence, Signals
+from studies.remedies.evidence import Evidence, Signals, gains_shown
+from studies.remedies.tables import WORDS
 from studies.results import load
 
 
@@ -151,3 +152,27 @@ def test_an_alarm_on_real_questions_counts_right_answers_of_one_file_and_wrong_o
     seen = Evidence({"smollm2.real-sources": quiet, "smollm2.real-alarm": loud}, {})
     check = checks.deletion_alarm_check(seen, np.random.default_rng(0))
     assert check.passed and not any(check.broken["rings exchanged"])
+
+
+def test_a_gain_that_was_looked_at_three_times_is_open_where_three_times_p_is_large():
+    table = real.Real({"smollm2.questions": entry(["heads-alone"], np.ones((20, 4), int), AT)}, asked(SOME)).table
+    sure, open_ = table.copy(), table.copy()
+    sure.loc["heads-alone", ["verdict", "p"]] = "helps", 0.016
+    open_.loc["heads-alone", ["verdict", "p"]] = "helps", 0.017
+    said = [gains_shown(x, "questions", looks=looks)["verdict"] for x, looks in ((sure, 3), (open_, 3), (open_, 1))]
+    assert [x[WORDS["heads-alone"]] for x in said] == ["helps", "open (3 looks)", "helps"]
+
+
+def test_right_answers_are_counted_where_the_first_hit_is_right_and_where_it_is_wrong():
+    ways = ["search-last", "search-alone", "one-by-one-likely"]
+    correct = np.array([[1, 1, 1], [0, 1, 1], [1, 0, 0], [0, 0, 1]])
+    new = xr.Dataset(
+        {"correct": (("question", "remedy"), correct), "rank": ("question", [0, 0, 1, 3])}, {"remedy": ways}
+    )
+    floors = xr.Dataset({"correct": (("question", "given"), np.ones((6, 1)))}, {"given": ["right"]})
+    seen = real.Real({searched.NEW: new.assign_attrs(first=2)}, {"smollm2.floors": floors})
+    found = searched.new_numbers(seen)
+    assert (found["ordered_found"], found["ordered_missed"]) == (2, 2)
+    assert [found[f"ordered_found_search_{x}"] for x in ("last", "alone")] == [1, 2]
+    assert [found[f"ordered_missed_search_{x}"] for x in ("last", "alone")] == [1, 0]
+    assert found["ordered_left"].startswith("0.25") and found["ordered_likely_over_last"].startswith("+0.25")

@@ -39,3 +39,13 @@ def test_answers_from_the_last_document_are_counted_in_the_middle_alone():
     source[:, :4] = -1
     assert last_of_middle(entry([0] * P, source)) == 0.5
     assert last_of_middle(ENDS) == 0
+
+
+def test_places_that_training_at_the_ends_moves_are_told_over_seeds():
+    from studies.tune import evidence
+
+    seeds = [entry([1, x, 0, 0, 0, y, y, 1]) for x, y in ((1, 0), (0, 1))]
+    seen = evidence.Evidence({}, {k: {"before": ENDS, "ends": x} for k, x in enumerate(seeds)})
+    said = evidence.shift_said(seen)
+    assert said["why_ends_second_said"] == said["why_ends_late_said"] == "0 to 100%"
+    assert said["why_before_second"] == "0.0%" and said["why_before_late"] == "0%"
