@@ -14,7 +14,7 @@ from studies.checks import Check
 from studies.documents.tables import share_interval
 from studies.results import load
 
-INDIRECT, REAL = "smollm2.indirect", "smollm2.real-sources"
+INDIRECT, REAL, SEARCH = "smollm2.indirect", "smollm2.real-sources", "smollm2.real-search"
 """Entries of ``results/remedies.nc``."""
 FLOORS = "smollm2.floors"
 """The entry of ``results/questions.nc`` with answers to the same questions without any passage."""
@@ -147,4 +147,17 @@ def numbers(kept: Mapping[str, xr.Dataset] | None = None) -> dict[str, Any]:
     """Return all numbers."""
     kept = load("remedies") if kept is None else kept
     found = reworded_numbers(kept[INDIRECT]) | step_numbers(kept[INDIRECT])
-    return found | held_numbers(kept[REAL]) | right_numbers(kept[REAL])
+    return found | held_numbers(kept[REAL]) | right_numbers(kept[REAL]) | search_numbers(kept[REAL], kept[SEARCH])
+
+
+def search_numbers(entry: xr.Dataset, searched: xr.Dataset) -> dict[str, Any]:
+    """Return how often a search for the first line of a right answer finds its passage, and how it differs."""
+    deletion, hits = names_right(entry)["deletion"], (searched["searched"] == searched["at"]).values
+    share, low, high = share_over_questions(hits, searched["question"].values)
+    return {
+        "right_searched": int(hits.sum()),
+        "right_searched_said": f"{hits.sum()} ({share:.0%}, {low:.0%} to {high:.0%})",
+        "right_deletion_alone": int((deletion & ~hits).sum()),
+        "right_search_alone": int((hits & ~deletion).sum()),
+        "right_again": int(searched["right"].sum()),
+    }

@@ -189,7 +189,8 @@ def patch_numbers(seen: Evidence) -> dict[str, Any]:
     mended = {name: int(((x == asked) & cases).sum()) for name, x in after.items()}
     return {
         "patch_cases": int(cases.sum()), "patch_first": first["ten best heads"], "patch_sets": len(cases),
-        "patch_best": mended["ten best heads"],
+        "patch_best": mended["ten best heads"], "patch_first_before": first["as it is"],
+        "patch_first_others": first["ten other heads"],
         "patch_place_20": first["stream 20"], "patch_place_22": first["stream 22"],
         "patch_fact_24": mended["stream 24"],
     }  # fmt: skip

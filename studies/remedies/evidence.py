@@ -272,8 +272,18 @@ def searched_numbers(seen: Evidence) -> dict[str, Any]:
 def pointing_numbers(seen: Evidence) -> dict[str, Any]:
     """Return how often heads point at the right document."""
     shown = pointing_shown(seen)
-    hits = tables.pointed_right(seen.attention)
+    hits, own, behind = tables.pointed_right(seen.attention), [], []
+    for layer, head in seen.best:
+        share = seen.attention[:, :, layer, head] / seen.attention[:, :, layer, head].sum(-1, keepdims=True)
+        own.append(float(np.diagonal(share, axis1=1, axis2=2).mean()))
+        behind.append(float(np.sort(share, -1)[..., -2].mean()))
+    more = paired_difference(seen.real.pointed["heads"] - seen.real.pointed["search"])
     return {
+        "heads_share_least": min(own),
+        "heads_share_most": max(own),
+        "heads_share_next": max(behind),
+        "heads_real_questions": len(seen.real.pointed["heads"]),
+        "heads_real_more": f"{more.mean:+.2f}, {more.low:+.2f} to {more.high:+.2f}",
         "remedies_three": shown.loc["the three together", "right document"],
         "remedies_three_wrong": shown.loc["the three together", "where the answer is wrong"],
         "remedies_all_heads": shown.loc["a mean over all heads", "right document"],

@@ -19,7 +19,9 @@ from posbias.lookup.scores import flip_p_value, paired_difference
 
 AS_IS, FLOORS = "as-is", ("oracle", "closed-book")
 LEVEL = 0.05
-NOT_REMEDIES = ("as-is-32", "heads", "alarm", "searched", "indirect", "real-sources", "real-alarm")
+NOT_REMEDIES = (
+    "as-is-32", "heads", "alarm", "searched", "indirect", "real-sources", "real-search", "real-alarm",
+)  # fmt: skip
 """Entries that are no condition; nor are those of real questions here."""
 WORDS = {
     "as-is": "as is",

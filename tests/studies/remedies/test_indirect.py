@@ -45,7 +45,10 @@ def test_what_is_named_is_counted_by_hand():
     real |= {"at": ("answer", [0, 1, 1]), "reader": ("answer", [0, 1, 1]), "fetched": ("answer", [1, 1, 1])}
     real |= {name: (("answer", "document"), x) for name, x in (("removed", falls), ("removed_short", -falls))}
     kept = {unstated.INDIRECT: xr.Dataset(arrays), unstated.REAL: xr.Dataset(real, attrs={"prompts": 3})}
+    first = {"question": [4, 4], "at": [0, 1], "right": [1, 1], "searched": [0, 0]}
+    kept[unstated.SEARCH] = xr.Dataset({name: ("answer", x) for name, x in first.items()})
     found = unstated.numbers(kept)
+    assert (found["right_searched"], found["right_again"]) == (1, 2)
     assert [found[f"reworded_{x}"] for x in ("prompts", "right", "deletion", "reader", "fetched")] == [4, 1, 3, 3, 4]
     assert [found[f"steps_{x}"] for x in ("prompts", "right", "known", "deletion", "reader")] == [4, 1, 3, 2, 2]
     assert [found[f"steps_{x}"] for x in ("bridge", "second", "fetched")] == [1, 2, 3]
@@ -103,3 +106,14 @@ def test_what_is_known_without_passages_is_counted_by_itself(monkeypatch):
     found = unstated.remembered_numbers(question, hits)
     assert (found["known"], found["known_named"], found["known_questions"]) == (2, 1, 1)
     assert (found["unknown"], found["unknown_named"]) == (3, 2) and found["unknown_said"].startswith("67%")
+
+
+def test_a_search_and_deletion_are_compared_answer_by_answer():
+    falls = -np.eye(3)[[0, 1, 2, 0]]
+    names = {"removed": falls, "removed_short": falls}
+    rows = {"question": [0, 0, 1, 2], "right": [1, 1, 1, 0], "at": [0, 1, 0, 0], "reader": [0] * 4, "fetched": [0] * 4}
+    arrays = {name: (("answer", "document"), x) for name, x in names.items()}
+    entry = xr.Dataset(arrays | {name: ("answer", x) for name, x in rows.items()})
+    searched = xr.Dataset({name: ("answer", x[:3]) for name, x in rows.items()} | {"searched": ("answer", [0, 2, 0])})
+    found = unstated.search_numbers(entry, searched)
+    assert (found["right_searched"], found["right_deletion_alone"], found["right_search_alone"]) == (2, 1, 1)
