@@ -16,11 +16,14 @@ def chat(text="It is 7.\nNot 8.", finish="stop", logs=True):
 
 
 def echoed(prompt):
-    """Return a completion that repeats its prompt, a token a letter, and adds one; capitals are not the likeliest."""
+    """Return a completion that repeats its prompt, a token a letter, and adds one; capitals are not the likeliest.
+
+    The token itself is listed before the likeliest one, as vLLM does.
+    """
     text = f"{prompt}."
     letters = {"tokens": [*text], "text_offset": [*range(len(text))]}
     letters["token_logprobs"] = [None, *[-2.0 if x.isupper() else -1.0 for x in text[1:]]]
-    letters["top_logprobs"] = [None, *[{"a": -1.0} for _ in text[1:]]]
+    letters["top_logprobs"] = [None, *[{x: -2.0 if x.isupper() else -1.0} | {"a": -1.0} for x in text[1:]]]
     return {"choices": [{"text": text, "finish_reason": "length", "index": 0, "logprobs": letters}]}
 
 

@@ -159,7 +159,7 @@ def test_the_readme_has_the_accuracies_of_the_chapter_documents():
     wrong = int(float(reading["reading_wrong"]))
     chance, names = (float(reading[name]) for name in ("reading_later_chance", "kinds_later_names"))
     assert f"Of its {wrong} wrong answers that one of the competing documents states, {later} are from a" in prose
-    assert f"(by chance {chance:.0%}; for names {names:.0%});".replace("%", " %") in prose
+    assert f"(by chance {chance:.0%}; for names only {names:.0%} are);".replace("%", " %") in prose
     answers = int(glued("source")["source_prompts"])
     assert f"({answers} of {answers}, almost by construction" in prose, "as the chapter asserts"
     of, named, head = (int(glued("source")[f"right_{x}"]) for x in ("answers", "deletion", "reader"))

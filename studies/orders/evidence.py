@@ -166,7 +166,7 @@ def over_middle(curve: Float[np.ndarray, "... k"]) -> Float[np.ndarray, "..."]:
 def beginning_numbers(order: xr.Dataset) -> dict[str, Any]:
     """Return each end over the eighths between them, with and without the text, and by how much more the first with it.
 
-    With texts alike. ``most`` is the largest part of the beginning's lead that the text may earn by that interval.
+    With texts alike.
     """
     alike = tables.profiles(order, "gradient", alike=True)
     (text, texts), (drawn, draws) = (map(over_middle, alike[name]) for name in (tables.WRITTEN, tables.PROPER))
@@ -177,13 +177,29 @@ def beginning_numbers(order: xr.Dataset) -> dict[str, Any]:
         "why_draws_all": heavy.size,
         "why_second_drawn": float(parts[1]),
         "why_middle_drawn": float(parts[EIGHTH:-EIGHTH].mean()),
-        "why_first_most": float(high / (text - 1)),
+        **first_numbers(order),
         "why_over_text": float(text),
         "why_last_over_text": float(over_middle(alike[tables.WRITTEN][0][::-1])),
         "why_last_over_drawn": float(over_middle(alike[tables.PROPER][0][::-1])),
         "why_over_drawn": float(drawn),
         "why_over_more": ranged((float(text - drawn), float(low), float(high))),
     }
+
+
+def first_numbers(order: xr.Dataset) -> dict[str, float]:
+    """Return which part of the beginning's lead over the middle appears only in a text, least, most and its bound.
+
+    By both averages, and with drawn and with shuffled tokens; the bound is the largest upper end of the intervals.
+    """
+    part, bound = [], []
+    for alike in (False, True):
+        curves = tables.profiles(order, "gradient", alike=alike)
+        text, texts = map(over_middle, curves[tables.WRITTEN])
+        for without in (tables.PROPER, "shuffled"):
+            other, others = map(over_middle, curves[without])
+            part.append(float((text - other) / (text - 1)))
+            bound.append(float(interval((texts - others) / (texts - 1))[1]))
+    return {"why_first_least": min(part), "why_first_part": max(part), "why_first_most": max(bound)}
 
 
 def one_draw_numbers(order: xr.Dataset) -> dict[str, float]:
@@ -302,7 +318,7 @@ def order_checks(seen: Evidence) -> list[Check]:
         ))  # fmt: skip
         found.append(Check(
             "Y-earned", f"{end} eighth", f"The text earns the smaller part of the {place}.",
-            is_smaller(seen.split, end), f"|earned| minus |proper|, one draw: {signed(less)}",
+            is_smaller(seen.split, end), f"size of earned minus size of proper, one draw: {signed(less)}",
             "the interval of the difference reaches 0",
             {mixed: [is_smaller(flat, end)]}, "the text earns the larger part", {},
         ))  # fmt: skip
@@ -325,7 +341,7 @@ def alike_checks(seen: Evidence) -> list[Check]:
         less = split.loc["last eighth: earned less proper"]
         found.append(Check(
             "Y-earned", f"last eighth, {how}", f"The text earns the smaller part of the end, {how}.",
-            not is_larger(split, "last"), f"|earned| minus |proper|: {signed(less)}",
+            not is_larger(split, "last"), f"size of earned minus size of proper: {signed(less)}",
             "the interval of the difference lies above 0",
             {"places of drawn prompts mixed": [not is_larger(mixed, "last")]}, "the text earns the larger part",
             {"undecided": not is_smaller(split, "last"), "post_hoc": True},

@@ -146,7 +146,7 @@ def wrong_numbers(counts: Float[np.ndarray, "P P"]) -> dict[str, float]:
     return {
         "near_pulls": near_share(alone), "inner_near": inner, "inner_near_pulls": alone_inner,
         "inner_near_chance": 2 / (P - 1),
-        "later": later_share(counts),
+        "later": later_share(counts), "later_pulls": later_share(alone),
         "later_chance": float((by_place * (P - 1 - place)).sum() / (P - 1) / wrong.sum()),
         "near_chance": float((by_place * beside).sum() / (P - 1) / wrong.sum()),
     }  # fmt: skip

@@ -266,6 +266,8 @@ def searched_numbers(seen: Evidence) -> dict[str, Any]:
         for name in searched.ALONE:
             said[f"expected_{name}".replace("-", "_")] = seen.ordered.table.loc[name, "named"] * oracle
         said |= searched.new_numbers(seen.real)
+        likely, plain = seen.ordered.table.loc["one-by-one-likely"], seen.ordered.table.loc[AS_IS]
+        said |= {"likely_requests": likely["requests"], "likely_times": likely["tokens"] / plain["tokens"]}
     return said | ({"ordered_oracle": searched.right_alone(seen.real)} if searched.NEW in seen.real.kept else {})
 
 

@@ -123,7 +123,8 @@ def shares_said(seen: Evidence) -> dict[str, str]:
         said[f"why_{arm}_middle_said"] = percent([float(x[:, tables.MIDDLE].mean()) for x in entries])
         said[f"why_{arm}_ends_said"] = percent([float(x[:, tables.ENDS].mean()) for x in entries])
     right = [arms["middle"]["correct"].values.mean(0) for arms in seen.by_seed.values() if "middle" in arms]
-    said |= {f"why_middle_{end}_said": percent([x[at] for x in right]) for end, at in (("first", 0), ("last", -1))}
+    for end, at in (("first", 0), ("last", -1)):
+        said[f"why_middle_{end}_said"] = percent([x[at] for x in right])
     beside = np.mean(right, axis=0)[[1, 2, 5, 6]]
     said["why_middle_beside_said"] = percent(beside.tolist())
     return said

@@ -158,3 +158,20 @@ def test_the_most_that_a_rehearsal_counts_has_whole_answers_in_it():
     assert len(said) == 2 and (engine.requests, engine.tokens) == (1, 2 + 100)
     list(engine.loglikelihood([prompt]))
     assert (engine.requests, engine.tokens) == (2, 2 + 100 + 2), "a given answer is counted once"
+
+
+def test_documents_that_are_made_up_follow_the_seed():
+    class Says(Reads):
+        def __init__(self):
+            self.asked = []
+
+        def generate(self, prompts, most, until):
+            self.asked += [prompt.message for prompt in prompts]
+            yield from super().generate(prompts, most, until)
+
+    asked = []
+    for seed in (0, 1, 1):
+        engine = Says()
+        look_up_served(engine, Task("documents", places=3, score="contains"), None, prompts=2, seed=seed)
+        asked.append(engine.asked)
+    assert asked[0] != asked[1] == asked[2]

@@ -69,6 +69,8 @@ def test_one_kernel_for_all_layers_is_seen():
     assert biased_kernels(3, MIXED[0]).same_in_every_layer
     assert biased_kernels(3, [MIXED[0]] * 3).same_in_every_layer
     assert not biased_kernels(2, MIXED).same_in_every_layer
+    for first, second in ((LogBias(1.0), LogBias(2.0)), (FlatBias(2.0), FlatBias(3.0))):  # nothing but their numbers
+        assert not biased_kernels(2, [[describe(first)], [describe(second)]]).same_in_every_layer
     assert not biased_kernels(2, MIXED[0], diagonal=[[0.0], [1.0]]).same_in_every_layer
 
 

@@ -72,6 +72,13 @@ def test_it_is_the_mean_square_over_independent_maps(rng):
     assert np.abs(aligned - found).sum() > 0.1
 
 
+def test_factors_of_outputs_count_where_nothing_else_is_given(rng):
+    A, output = some_kernels(rng)[0, 0], rng.uniform(0.5, 2.0, (T, N))
+    alone = untrained_profile(A, np.ones(T), outputs=output)
+    np.testing.assert_allclose(alone, untrained_profile(A, np.ones(T), outputs=output, scales=np.ones((T, N))))
+    assert np.abs(alone - untrained_profile(A, np.ones(T))).max() > 1e-3
+
+
 @pytest.mark.parametrize("parallel", [0, 1])
 def test_steps_multiply_the_gram_matrix_or_are_added_beside_the_attention(rng, parallel):
     A, d, draws = np.broadcast_to(attention_kernel(np.zeros((N, N)), masks.causal()), (T, 1, N, N)), 24, 400
