@@ -35,10 +35,10 @@ def draw_ordered(seen: Evidence, oracle: float) -> Figure:
         mean, low, high = mean_with_interval(seen.ordered.right[name], True)[:, 0]
         ax.barh(-k, mean, color="0.55" if name == AS_IS else COLOURS[0], height=0.62)
         ax.hlines(-k, low, high, color="black", linewidth=1.5)
-        ax.text(high + 0.01, -k, f"{mean:.0%}", va="center")
+        ax.text(0.01, -k, f"{mean:.0%}", va="center", color="white")
     ax.axvline(oracle, color="0.3", ls="--", lw=1)
     ax.text(oracle + 0.01, 0.1, "the right passage alone", color="0.3", fontsize=8, va="center")
-    ax.set(xlabel="share of right answers", xlim=(0, 0.75), yticks=range(0, -len(ORDERED), -1))
+    ax.set(xlabel="share of right answers", xlim=(0, 0.8), yticks=range(0, -len(ORDERED), -1))
     ax.set_yticklabels(ORDERED.values())
     return fig
 

@@ -223,7 +223,13 @@ def draw_places(
     ax.axhline(CHANCE, color="0.5", ls="--", lw=0.8)
     ax.text(8.35, CHANCE + 0.01, "guess", color="0.4", fontsize=8, ha="right")
     ax.set(xlabel="place of the right document", ylabel="right answers", ylim=(0, 1.03))
-    ax.legend(title=title, ncols=2, fontsize=8, title_fontsize=8)
+    ax.legend(
+        title=title,
+        ncols=2,
+        fontsize=8,
+        title_fontsize=8,
+        loc="upper center" if colours is CONTROL_COLOURS else "center",
+    )
 
 
 def is_asked(arms: Arms) -> bool:
