@@ -58,6 +58,7 @@ LEFT_OUT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "output_scale",
         ),
     },
+    "remedies": {r".*\.heads": ("chosen_on",)},
     "lookup": {r".+\.copies": ("prompt_tokens", "answer_tokens", "influence_places"), r"[^.]+": ("log_probability",)},
 }
 """Variables that no page, table or report reads, by question and entry."""
