@@ -99,3 +99,8 @@ def test_one_more_prediction_is_one_function(results, monkeypatch):
     rows = [row[0] for row in score_cells(Evidence(m._subject(), resamples=10))]
     assert "the measured curve and equal shares, half each" in rows and "later" not in rows
     assert m._subject().missing["later"] == "needs --quantities with gravity"
+
+
+def test_a_mean_over_prompts_weighs_each_by_what_it_has():
+    rows = xr.DataArray([[9.0, 1.0], [1.0, 1.0]], dims=("prompt", "position"))
+    assert predict._mean(rows) == pytest.approx([10 / 12, 2 / 12])

@@ -271,7 +271,7 @@ def asked_check(seen: Evidence) -> Check:
         rows = tables.gain_table(arms)
         x, y = rows.loc["every"], rows.loc["middle"]
         gain, lead = (ranged((r[key], r[f"{key} low"], r[f"{key} high"])) for r, key in ((x, "gain"), (y, "lead")))
-        found.append(f"seed {seed}: every place {gain}, middle alone {lead} more there than at the ends")
+        found.append(f"seed {seed}: every place {gain}, places 4 and 5 {lead} more in the middle than at the ends")
     before = tables.gain_table(seen.first).loc[BEFORE]
     found.append(f"(a model that finds all gains {before['ends'] - before['middle']:.2f})")
     few = len(judged) < SEEDS
@@ -302,7 +302,7 @@ def control_checks(seen: Evidence) -> list[Check]:
         if all(max(abs(x["gain low"]), abs(x["gain high"])) <= CONTROL for x in rows):
             within.append(arm)
     return [Check(
-        "Y-asked", "controls", "Training without competitors moves middle and ends alike.", not beyond,
+        "Y-asked", "controls", "Neither control moves middle and ends apart.", not beyond,
         ", ".join(f"{NAMES[arm]} {gains_said(rows)}" for arm, rows in there.items()),
         "in each seed the interval of the middle's gain over the ends' lies wholly beyond 0.10",
         {"answers before turned round": [not rejects]},

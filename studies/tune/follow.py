@@ -88,7 +88,7 @@ def contradicts(row: pd.Series) -> bool:
 
 
 _SAID = {"follows": "follows the answers", "stays": "stays where it was", "open": "undecided"}
-_NAMES = {"every": "every place", "middle": "middle alone"}
+_NAMES = {"every": "every place", "middle": "places 4 and 5"}
 
 
 def follow_shown(found: Mapping[str, xr.Dataset]) -> pd.DataFrame:

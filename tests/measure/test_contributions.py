@@ -85,3 +85,13 @@ def test_a_measurement_has_them_and_predicts_by_them():
     own = m.results["contributions_own"].values
     assert own.shape == (3, N)
     np.testing.assert_allclose(m.rollout("contributions-own").values, own.mean(0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["bloom", "llama"])
+def test_blocks_of_queries_give_the_contributions_of_all_at_once(name, monkeypatch):
+    asked = {"prompts": 2, "length": 8, "rule": "random", "quantities": "contributions"}
+    whole = posbias.open(make(name)).measure(**asked).results
+    monkeypatch.setitem(contributions.ENTRIES, "cpu", 3 * 8 * 32)
+    parts = posbias.open(make(name)).measure(**asked).results
+    for key in ("contributions", "contributions_own"):
+        np.testing.assert_allclose(parts[key], whole[key], rtol=1e-5, atol=1e-7, err_msg=key)

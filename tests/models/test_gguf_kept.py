@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from gguf_files import write
-from measuring import WORDS
+from measuring import WORDS, save
 
 import posbias
 from posbias.models import gguf_kept
@@ -97,3 +97,9 @@ def test_what_cannot_be_written_whole_is_not_there(tmp_path, data, capsys, monke
     )
     assert np.isfinite(measured(tmp_path / "tiny.gguf")["influence"]).all()
     assert not [*data.iterdir()] and "No space left on device; they are not kept" in capsys.readouterr().err
+
+
+def test_another_tokenizer_in_a_folder_of_the_same_name_is_told(tmp_path):
+    here, other = (save(tmp_path / x / "llama", start=x == "here") for x in ("here", "other"))
+    versions = [Source(str(here), tokenizer=x and str(x)).version() for x in (None, here, other)]
+    assert versions[0] == versions[1] and versions[2].startswith(f"{versions[0]}, tokenizer files-")
