@@ -350,7 +350,7 @@ def share_left(occupied: Counts, free: Counts, resamples: int = 200) -> tuple[fl
 
 def end_numbers(seen: Evidence) -> dict[str, Any]:
     """Return how much of the ends' pull is left where they are occupied, and right answers of sixteen documents."""
-    expected, counts = sixteen_expected(seen), seen.totals["sixteen"]
+    expected, own, counts = sixteen_expected(seen), sixteen_fitted(seen), seen.totals["sixteen"]
     told = expected.diagonal()
     right = counts.diagonal() / counts.sum(1)
     numbers = {
@@ -363,7 +363,7 @@ def end_numbers(seen: Evidence) -> dict[str, Any]:
         "sixteen_late": counts[9:15, 12:].sum() / counts[9:15].sum(),
         "sixteen_law_late": expected[9:15, 12:].sum() / 6,
         "sixteen_law_early": expected[1:8, :6].sum() / 7,
-        "sixteen_own_between": (own := sixteen_fitted(seen))[:, 6:12].sum() / 16, "sixteen_own_first": own[0, 0],
+        "sixteen_own_between": own[:, 6:12].sum() / 16, "sixteen_own_first": own[0, 0],
         "sixteen_own_middle": own.diagonal()[6:12].mean(), "sixteen_own_early": own[1:8, :6].sum() / 7,
         "sixteen_own_late": own[9:15, 12:].sum() / 6, "sixteen_own_sharpness": fit_law(counts)[0],
     }  # fmt: skip
