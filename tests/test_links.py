@@ -186,6 +186,9 @@ def test_the_readme_says_why_and_what_helps_as_the_chapters_do():
         f"(these two are not told apart), and "
         f"{share['ordered_one_by_one_likely']} with the one that makes the question likeliest"
     ) in prose
+    source = glued("source")
+    searched = f"A search for the answer's words finds {source['right_searched']} of these {source['right_answers']}."
+    assert searched in prose
     ends = glued("proper")
     assert "about half of its lead at the end goes" in prose
     assert 0.4 < float(ends["why_part_alike"]) < 0.6, "each text counted alike"
