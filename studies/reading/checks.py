@@ -70,7 +70,7 @@ def distance_checks(seen: Evidence) -> list[Check]:
         "L-distance", "new sets", "On 40 new sets (one half) the law leads its rivals and fits within chance.",
         law_holds(seen.first, seen.new),
         f"{lead:.0f} nats ahead of place and bonus; deviance {e.deviance(seen.first, seen.new):.0f}, "
-        f"and {e.deviance(seen.new, seen.first):.0f} the other way round",
+        f"and {e.deviance(seen.new, seen.first):.0f} the other way round (drawn halves overrule the fit)",
         f"a rival's interval reaches the law, or the deviance is above {LIMIT}",
         {"documents of each set exchanged": mixed}, "a rival is as good, or something is left to explain", {},
     ))  # fmt: skip
@@ -171,7 +171,7 @@ def unit_check(seen: Evidence) -> Check:
     return Check(
         "L-unit", "", "Of three units of distance the share of the list is nearest.",
         misses["share"] == min(misses.values()),
-        f"mean miss of log γ: {said}; ahead in {ahead:.0%} of resamples at least", "another unit is nearer",
+        f"mean miss of log γ: {said}; ahead in {'all' if ahead == 1 else f'{ahead:.0%} of'} resamples", "another unit is nearer",
         {"γ the same per place": broken}, "another unit is nearer", {"undecided": bool(ahead < 0.95)},
     )  # fmt: skip
 

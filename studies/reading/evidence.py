@@ -128,7 +128,7 @@ def law_numbers(seen: Evidence) -> dict[str, Any]:
     numbers |= {"new_near": new[NEAR].sum(), "new_near_law": of_new[NEAR].sum()}
     for k, end in enumerate(("first", "last")):
         numbers |= named(end, (law.ends[k], *law.ends_interval[:, k]))
-    return {f"reading_{name}": x for name, x in numbers.items()} | right_range(seen)
+    return {f"reading_{name}": x for name, x in numbers.items()}
 
 
 def wrong_numbers(counts: Float[np.ndarray, "P P"]) -> dict[str, float]:
@@ -150,16 +150,6 @@ def wrong_numbers(counts: Float[np.ndarray, "P P"]) -> dict[str, float]:
         "later_chance": float((by_place * (P - 1 - place)).sum() / (P - 1) / wrong.sum()),
         "near_chance": float((by_place * beside).sum() / (P - 1) / wrong.sum()),
     }  # fmt: skip
-
-
-def right_range(seen: Evidence) -> dict[str, float]:
-    """Return the least and the most right answers of sets of eight competing documents, as parts of the book count."""
-    parts = [load("documents")["smollm2.facts"]["correct"].sel(arm="competing").values]
-    for name in ("changed", "blur"):
-        told = seen.kept[name]["told"].values[0].argmax(-1)
-        parts.append(told == np.arange(P))
-    shares_right = [float(x.mean()) for x in parts]
-    return {"reading_right_least": min(shares_right), "reading_right_most": max(shares_right)}
 
 
 def half_law(counts: Counts) -> Float[np.ndarray, "P P"]:
@@ -234,7 +224,7 @@ def apart_numbers(seen: Evidence) -> dict[str, Any]:
     """Return what keeping look-alikes apart gains."""
     right = apart_rights(seen)
     gain = paired_difference(right[:, 0] - right[:, 1])
-    return named("reading_gain", (gain.mean, gain.low, gain.high))
+    return named("reading_gain", (gain.mean, gain.low, gain.high)) | {"reading_apart_sets": len(right)}
 
 
 def sharpness_table(seen: Evidence) -> pd.DataFrame:

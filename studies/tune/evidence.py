@@ -85,7 +85,9 @@ def numbers(seen: Evidence) -> dict[str, Any]:
         "why_difference": differences_said(seen),
         **control_shares(seen),
         **shift_said(seen),
+        **contrasts_said(seen),
         "why_finds_all": gains.loc[BEFORE, "ends"] - gains.loc[BEFORE, "middle"],
+        "why_points_before": 100 * (gains.loc[BEFORE, "ends"] - gains.loc[BEFORE, "middle"]),
     }
 
 
@@ -137,9 +139,23 @@ def shift_said(seen: Evidence) -> dict[str, str]:
     return {
         "why_ends_second_said": percent([float(x[1]) for x in after]),
         "why_ends_late_said": percent([float(x[5:7].mean()) for x in after]),
+        "why_before_first": f"{before[0]:.0%}",
         "why_before_second": f"{before[1]:.1%}",
         "why_before_late": f"{before[5:7].mean():.0%}",
     }
+
+
+def contrasts_said(seen: Evidence) -> dict[str, str]:
+    """Return how places 4 and 5 asked for differ from the ends asked for, in the middle and at the ends: all seeds."""
+    both = [arms for arms in seen.by_seed.values() if {"middle", "ends"} <= {*arms}]
+    said = {}
+    for name, at in (("middle", tables.MIDDLE), ("ends", tables.ENDS)):
+        of = [[arms[x]["correct"].values[:, at].astype(np.float64).mean(1) for x in ("middle", "ends")] for arms in both]
+        found = [paired_difference(of_middle - of_ends) for of_middle, of_ends in of]
+        points = sorted(abs(round(100 * x.mean)) for x in found)
+        said[f"why_contrast_{name}"] = f"{points[0]} to {points[-1]}"
+        said[f"why_contrast_{name}_said"] = listed([ranged((x.mean, x.low, x.high)) for x in found])
+    return said
 
 
 def percent(shares: Sequence[float]) -> str:
@@ -183,6 +199,8 @@ def control_shares(seen: Evidence) -> dict[str, float]:
     for arm, rows in controls_of(seen).items():
         for where in ("middle", "ends"):
             found[f"why_{arm}_{where}"] = float(np.mean([x[where] for x in rows]))
+        firsts = [arms[arm]["correct"].values[:, 0].mean() for arms in seen.by_seed.values() if arm in arms]
+        found[f"why_{arm}_first"] = float(np.mean(firsts))
     return found
 
 
@@ -223,13 +241,7 @@ def draw_places(
     ax.axhline(CHANCE, color="0.5", ls="--", lw=0.8)
     ax.text(8.35, CHANCE + 0.01, "guess", color="0.4", fontsize=8, ha="right")
     ax.set(xlabel="place of the right document", ylabel="right answers", ylim=(0, 1.03))
-    ax.legend(
-        title=title,
-        ncols=2,
-        fontsize=8,
-        title_fontsize=8,
-        loc="upper center" if colours is CONTROL_COLOURS else "center",
-    )
+    ax.legend(title=title, ncols=4, fontsize=8, title_fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 
 
 def is_asked(arms: Arms) -> bool:
@@ -271,7 +283,8 @@ def asked_check(seen: Evidence) -> Check:
         rows = tables.gain_table(arms)
         x, y = rows.loc["every"], rows.loc["middle"]
         gain, lead = (ranged((r[key], r[f"{key} low"], r[f"{key} high"])) for r, key in ((x, "gain"), (y, "lead")))
-        found.append(f"seed {seed}: every place {gain}, places 4 and 5 {lead} more in the middle than at the ends")
+        gained = f"with every place the middle gains {gain} on the ends"
+        found.append(f"seed {seed}: {gained}, with places 4 and 5 it leads them by {lead}")
     before = tables.gain_table(seen.first).loc[BEFORE]
     found.append(f"(a model that finds all gains {before['ends'] - before['middle']:.2f})")
     few = len(judged) < SEEDS

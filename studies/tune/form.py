@@ -36,6 +36,7 @@ def form_numbers(arms: Answers) -> dict[str, Any]:
         gain = paired_difference(middle["apart_correct"] - middle["correct"])
         found |= {f"why_form_{arm}": middle["apart_correct"].mean(), f"why_form_gain_{arm}": gain.mean}
         found[f"why_form_ends_{arm}"] = arms[arm]["apart_correct"].values[:, ENDS].astype(np.float64).mean()
+        found[f"why_form_points_{arm}"] = 100 * (found[f"why_form_ends_{arm}"] - found[f"why_form_{arm}"])
         found |= {f"why_form_low_{arm}": gain.low, f"why_form_high_{arm}": gain.high}
     return found
 
@@ -61,7 +62,7 @@ def form_table(arms: Answers) -> pd.DataFrame:
 def draw_forms(arms: Answers) -> None:
     """Draw right answers by place for both forms: of the model as it is, and of the one trained at the ends."""
     models = [arm for arm in MODELS if arm in arms]
-    _, axes = plt.subplots(1, len(models), figsize=(3.2 * len(models), 2.7), sharey=True, squeeze=False)
+    figure, axes = plt.subplots(1, len(models), figsize=(3.2 * len(models), 3.1), sharey=True, squeeze=False)
     places = np.arange(1, arms[BEFORE].sizes["place"] + 1)
     for ax, arm in zip(axes[0], models, strict=True):
         for form, label in FORMS.items():
@@ -69,4 +70,7 @@ def draw_forms(arms: Answers) -> None:
             ax.errorbar(places, mean, [mean - low, high - mean], color=COLOURS[form], marker="o", ms=4, label=label)
         ax.set(title=MODELS[arm], xlabel="place of the right document", xticks=places, ylim=(0, 1.03))
     axes[0, 0].set(ylabel="right answers")
-    axes[0, 0].legend(title="the other seven state", fontsize=8, title_fontsize=8, loc="center")
+    figure.legend(
+        *axes[0, 0].get_legend_handles_labels(), title="the other seven state", fontsize=8, title_fontsize=8,
+        loc="outside upper center", ncols=2,
+    )  # fmt: skip
