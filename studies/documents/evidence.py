@@ -159,6 +159,9 @@ def place_numbers(seen: Evidence) -> dict[str, Any]:
         "documents_contexts": C,
         "documents_others_least": others.mean(0).min(),
         "documents_others_right": int(others.sum(0).min()),
+        "documents_others_first": int(others[:, 0].sum()),
+        "documents_others_middle": float(others[:, 1:-1].sum(0).mean()),
+        "documents_others_last": int(others[:, -1].sum()),
         "documents_others_lost": LOST[verdict_of(others).lost],
         "documents_by_place": " ".join(f"{x:.2f}" for x in competing.mean(0)),
         "documents_ends": C * ends_less_middle(competing).mean(),
@@ -204,12 +207,26 @@ def question_numbers(seen: Evidence) -> dict[str, Any]:
         "questions_worst": correct.mean(0).min(),
         "questions_rows_first": rows_to_see(differ["first"], len(correct)),
         "questions_rows_last": rows_to_see(differ["last"], len(correct)),
+        "questions_rows_safe": 1.5 * rows_to_see(differ["first"], len(correct)),
         "questions_lost": LOST[found.lost],
         "questions_tokens": float(entry["tokens"].mean()),
         "questions_rank": float((entry["rank"] == 0).mean()),
         "questions_same": float(entry["same"].mean()),
         "questions_first_said": with_interval(differ["first"], ".2f"),
         "questions_last_said": with_interval(differ["last"], ".2f"),
+    }
+
+
+def same_of_eight(seen: Evidence, first_ahead: Float[np.ndarray, "Q"]) -> dict[str, str]:
+    """Return right answers to the questions asked with twenty passages when eight are given, and how the lead changes.
+
+    Both entries begin with the same questions.
+    """
+    of_eight = seen.questions["eight"]["correct"].values[: len(first_ahead)].astype(np.float64)
+    first, between, last = of_eight[:, 0], of_eight[:, 1:-1].mean(1), of_eight[:, -1]
+    return {
+        "twenty_of_eight": f"{first.mean():.0%} first, {between.mean():.0%} between and {last.mean():.0%} last",
+        "twenty_change_said": with_interval(paired_difference(first_ahead - (first - between)), "+.2f"),
     }
 
 
@@ -225,6 +242,7 @@ def twenty_numbers(seen: Evidence) -> dict[str, Any]:
         "twenty_by_place": ", ".join(f"{share:.0%}" for share in correct.mean(0)),
         "twenty_first_said": with_interval(paired_difference(correct[:, 0] - between), "+.2f"),
         "twenty_last_said": with_interval(paired_difference(correct[:, -1] - between), "+.2f"),
+        **same_of_eight(seen, correct[:, 0] - between),
     }
 
 

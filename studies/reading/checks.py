@@ -168,10 +168,11 @@ def unit_check(seen: Evidence) -> Check:
         drawn = tables.unit_misses(seen.entries, other)
         broken.append(drawn["share"] == min(drawn.values()))
     said = ", ".join(f"{unit} {x:.2f}" for unit, x in misses.items())
+    resamples = "all resamples" if ahead == 1 else f"{ahead:.0%} of resamples"
     return Check(
         "L-unit", "", "Of three units of distance the share of the list is nearest.",
         misses["share"] == min(misses.values()),
-        f"mean miss of log γ: {said}; ahead in {'all' if ahead == 1 else f'{ahead:.0%} of'} resamples", "another unit is nearer",
+        f"mean miss of log γ: {said}; ahead in {resamples}", "another unit is nearer",
         {"γ the same per place": broken}, "another unit is nearer", {"undecided": bool(ahead < 0.95)},
     )  # fmt: skip
 

@@ -119,6 +119,8 @@ def law_numbers(seen: Evidence) -> dict[str, Any]:
         "first_times": np.exp(law.ends[0]), "last_times": np.exp(law.ends[1]), "half_factor": np.exp(law.sharpness / 2),
     }  # fmt: skip
     of_second = law.counts[1] * (np.arange(P) != 1)
+    seen_right = law.counts.diagonal() / law.counts.sum(1)
+    numbers |= {f"right_{name}": seen_right[k] for name, k in {"first": 0, "four": 3, "five": 4, "last": -1}.items()}
     numbers |= {"second_wrong": of_second.sum(), "second_first": of_second[0]}
     numbers |= named("bonus", bonus)
     rival = tables.rival_table(seen.first, seen.new).loc["place, bonus"]

@@ -24,6 +24,13 @@ def texts(least: float) -> dict[str, str]:
     counts = count_sources(source)
     total, P = counts.sum(0), source.shape[1]
     wrong = int(total.sum() - total.trace())
+    placed = {"questions_placed": f"{wrong} of {source.size}"}
+    return placed | texts_of(source, counts, wrong, least)
+
+
+def texts_of(source: np.ndarray, counts: np.ndarray, wrong: int, least: float) -> dict[str, str]:
+    """Return the texts of :func:`texts` from the passages that answers are from."""
+    total, P = counts.sum(0), source.shape[1]
     said = f"We asked {len(source)} questions of Liu et al., with the right passage at each of {P} places."
     if wrong < FEWEST:
         return worded(f"{said} {wrong} mistakes are in one passage, too few to say from where.", "open", "")

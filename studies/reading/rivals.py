@@ -181,7 +181,7 @@ def halves_check(seen: Evidence) -> Check:
     return Check(
         "L-distance", "drawn halves", "On halves of the sets that are drawn at random the law fits within chance.",
         above <= MOST_ABOVE,
-        f"{above:.0%} of 200 drawn halves have a deviance above {high:.0f}; if the law drew the answers, {of_true} would",
+        f"{above:.0%} of 200 drawn halves have a deviance above {high:.0f}; if the law drew answers, {of_true} would",
         f"more than {MOST_ABOVE:.0%} of the drawn halves are above what chance gives in 39 of 40 cases",
         {"places read mixed": [mixed_fits(sets, high, seed) for seed in range(5)]},
         "the law does not describe the pooled answers within chance", {"post_hoc": True},

@@ -268,6 +268,7 @@ def searched_numbers(seen: Evidence) -> dict[str, Any]:
         said |= searched.new_numbers(seen.real)
         likely, plain = seen.ordered.table.loc["one-by-one-likely"], seen.ordered.table.loc[AS_IS]
         said |= {"likely_requests": likely["requests"], "likely_times": likely["tokens"] / plain["tokens"]}
+        said["likely_times_first"] = likely["tokens"] / seen.ordered.table.loc["search-alone", "tokens"]
     return said | ({"ordered_oracle": searched.right_alone(seen.real)} if searched.NEW in seen.real.kept else {})
 
 

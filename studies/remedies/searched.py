@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from scipy.stats import norm
 
 from posbias.comparison.multiplicity import holm
@@ -123,17 +123,7 @@ def new_numbers(real: Real) -> dict[str, Any]:
     for name, where in (("missed", missed), ("found", ~missed)):
         found[f"ordered_{name}"] = int(where.sum())
         found |= {f"ordered_{name}_{x.replace('-', '_')}": int(y[where].sum()) for x, y in right.items()}
-    return found | {"ordered_tie": tie(right["search-alone"] - right["search-last"], missed)}
-
-
-def tie(alone_over_last: Float[np.ndarray, "Q"], missed: Bool[np.ndarray, "Q"]) -> float:
-    """Return the share of right first hits at which a search's first alone and its best last answer as many.
-
-    >>> tie(np.array([1.0, 1.0, 0.0, -1.0]), np.array([False, False, True, True]))
-    0.3333333333333333
-    """
-    gain, loss = alone_over_last[~missed].mean(), -alone_over_last[missed].mean()
-    return float(loss / (gain + loss))
+    return found
 
 
 def verdict_said(table: pd.DataFrame) -> str:

@@ -150,7 +150,9 @@ def contrasts_said(seen: Evidence) -> dict[str, str]:
     both = [arms for arms in seen.by_seed.values() if {"middle", "ends"} <= {*arms}]
     said = {}
     for name, at in (("middle", tables.MIDDLE), ("ends", tables.ENDS)):
-        of = [[arms[x]["correct"].values[:, at].astype(np.float64).mean(1) for x in ("middle", "ends")] for arms in both]
+        of = [
+            [arms[x]["correct"].values[:, at].astype(np.float64).mean(1) for x in ("middle", "ends")] for arms in both
+        ]
         found = [paired_difference(of_middle - of_ends) for of_middle, of_ends in of]
         points = sorted(abs(round(100 * x.mean)) for x in found)
         said[f"why_contrast_{name}"] = f"{points[0]} to {points[-1]}"

@@ -36,6 +36,8 @@ def form_numbers(arms: Answers) -> dict[str, Any]:
         gain = paired_difference(middle["apart_correct"] - middle["correct"])
         found |= {f"why_form_{arm}": middle["apart_correct"].mean(), f"why_form_gain_{arm}": gain.mean}
         found[f"why_form_ends_{arm}"] = arms[arm]["apart_correct"].values[:, ENDS].astype(np.float64).mean()
+        found[f"why_form_wrong_{arm}"] = 1 - middle["apart_correct"].mean()
+        found[f"why_form_wrong_ends_{arm}"] = 1 - found[f"why_form_ends_{arm}"]
         found[f"why_form_points_{arm}"] = 100 * (found[f"why_form_ends_{arm}"] - found[f"why_form_{arm}"])
         found |= {f"why_form_low_{arm}": gain.low, f"why_form_high_{arm}": gain.high}
     return found
