@@ -154,7 +154,9 @@ def search_numbers(entry: xr.Dataset, searched: xr.Dataset) -> dict[str, Any]:
     """Return how often a search for the first line of a right answer finds its passage, and how it differs."""
     deletion, hits = names_right(entry)["deletion"], (searched["searched"] == searched["at"]).values
     share, low, high = share_over_questions(hits, searched["question"].values)
+    named = entry["removed"].values[entry["right"].values == 1].argmin(-1)
     return {
+        "right_agree": int((named == searched["searched"].values).sum()),
         "right_searched": int(hits.sum()),
         "right_searched_said": f"{hits.sum()} ({share:.0%}, {low:.0%} to {high:.0%})",
         "right_both": int((deletion & hits).sum()),

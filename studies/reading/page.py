@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from studies.reading import evidence, kinds, predicted, questions, rivals
+from studies.reading import evidence, kinds, predicted, questions, rivals, wrong
 from studies.reading.evidence import Evidence
 from studies.reading.trained import source_numbers, source_said, trained_numbers
 
@@ -22,6 +22,7 @@ OF_EVIDENCE = (
     kinds.kind_numbers,
     kinds.over_sentences,
     rivals.rival_numbers,
+    wrong.source_numbers,
 )
 
 

@@ -22,7 +22,7 @@ def texts(least: float) -> dict[str, str]:
     """
     source = load("questions")[ENTRY]["source"].values.astype(int)
     counts = count_sources(source)
-    total, P = counts.sum(0), source.shape[1]
+    total = counts.sum(0)
     wrong = int(total.sum() - total.trace())
     placed = {"questions_placed": f"{wrong} of {source.size}"}
     return placed | texts_of(source, counts, wrong, least)

@@ -86,6 +86,7 @@ def numbers(seen: Evidence) -> dict[str, Any]:
         **control_shares(seen),
         **shift_said(seen),
         **contrasts_said(seen),
+        "why_apart_less": apart_less(seen),
         "why_finds_all": gains.loc[BEFORE, "ends"] - gains.loc[BEFORE, "middle"],
         "why_points_before": 100 * (gains.loc[BEFORE, "ends"] - gains.loc[BEFORE, "middle"]),
     }
@@ -150,14 +151,24 @@ def contrasts_said(seen: Evidence) -> dict[str, str]:
     both = [arms for arms in seen.by_seed.values() if {"middle", "ends"} <= {*arms}]
     said = {}
     for name, at in (("middle", tables.MIDDLE), ("ends", tables.ENDS)):
-        of = [
-            [arms[x]["correct"].values[:, at].astype(np.float64).mean(1) for x in ("middle", "ends")] for arms in both
-        ]
-        found = [paired_difference(of_middle - of_ends) for of_middle, of_ends in of]
+        found = []
+        for arms in both:
+            of_middle, of_ends = (
+                arms[x]["correct"].values[:, at].astype(np.float64).mean(1) for x in ("middle", "ends")
+            )
+            found.append(paired_difference(of_middle - of_ends))
         points = sorted(abs(round(100 * x.mean)) for x in found)
         said[f"why_contrast_{name}"] = f"{points[0]} to {points[-1]}"
         said[f"why_contrast_{name}_said"] = listed([ranged((x.mean, x.low, x.high)) for x in found])
     return said
+
+
+def apart_less(seen: Evidence) -> str:
+    """Return by how many points fewer of the middle are found after training without competitors: the seeds' range."""
+    both = [arms for arms in seen.by_seed.values() if {"every", "apart"} <= {*arms}]
+    right = [[arms[x]["correct"].values[:, tables.MIDDLE].mean() for x in ("every", "apart")] for arms in both]
+    points = sorted(round(100 * (every - apart)) for every, apart in right)
+    return f"{points[0]} to {points[-1]}" if points else "–"
 
 
 def percent(shares: Sequence[float]) -> str:

@@ -5,7 +5,19 @@ import pytest
 import xarray as xr
 
 from posbias.lookup.reading import fit_choices, shares
-from studies.reading import checks, evidence, foretold, kinds, network, predicted, questions, rivals, tables, trained
+from studies.reading import (
+    checks,
+    evidence,
+    foretold,
+    kinds,
+    network,
+    predicted,
+    questions,
+    rivals,
+    tables,
+    trained,
+    wrong,
+)
 
 PULLS = np.array([1.0, 0, 0, 0, 0, 0, 0, 2.0])
 LAW = shares(PULLS, 0.8)
@@ -115,6 +127,24 @@ def test_pulls_alone_know_no_distance():
     np.testing.assert_allclose(tables.by_pulls(counts), counts * (1 - np.eye(8)), rtol=1e-3)
     near = np.abs(np.subtract.outer(range(8), range(8))) == 1
     assert tables.by_pulls(counts + 500 * near)[near].sum() < (counts + 500 * near)[near].sum()
+
+
+def test_a_trend_reads_later_documents_if_later_ones_are_asked_for():
+    along = np.linspace(-1, 1, 8)
+    shares = np.exp(0.8 * np.outer(along, along)) * (1 - np.eye(8))
+    counts = 1000 * shares / shares.sum(1, keepdims=True) + 300 * np.eye(8)
+    np.testing.assert_allclose(tables.by_pulls(counts, trend=True), counts * (1 - np.eye(8)), rtol=1e-3)
+    assert np.abs(tables.by_pulls(counts) - counts * (1 - np.eye(8))).max() > 10
+
+
+def test_wrong_answers_are_counted_near_away_from_the_ends_later_and_last():
+    counts = np.zeros((8, 8))
+    counts[0, 1] = counts[3, 4] = counts[4, 1] = counts[2, 7] = 1
+    counts[5, 5] = 9
+    assert {name: share(counts) for name, share in wrong.SHARES.items()} == {
+        "near": 0.5, "inner": pytest.approx(1 / 3), "later": 0.75, "last": 0.25,
+    }  # fmt: skip
+    assert wrong.SHARES["near"](wrong.alike(counts)) == pytest.approx((1 + 2 + 2 + 2) / 28)
 
 
 def test_the_smallest_effect_is_seen_in_four_of_five_tests():
