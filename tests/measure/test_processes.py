@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -39,13 +40,40 @@ sys.exit(max(codes))
 """
 
 
-def launch(code, *words, place):
-    """Return status and what was said of two processes that run a program, as torchrun starts them."""
+FORKS = """
+import json, os, sys
+import posbias.measure.model, posbias.measure.run, transformers.modeling_utils
+for line in sys.stdin:
+    code, words, shared, place = json.loads(line)
+    children = []
+    for rank in range(2):
+        child = os.fork()
+        if child == 0:
+            os.chdir(place)
+            for stream, name in ((1, "out"), (2, "err")):
+                os.dup2(os.open(f"{place}.{rank}.{name}", os.O_CREAT | os.O_TRUNC | os.O_WRONLY), stream)
+            os.environ.update(shared, RANK=str(rank))
+            sys.argv = ["-c", *words]
+            exec(code, {"__name__": "__main__"})
+            sys.exit(0)
+        children.append(child)
+    print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]), flush=True)
+"""
+"""A program that has loaded what a measurement needs, and runs others in two processes at a time that have it too."""
+
+
+def shared_by_two():
+    """Return the variables that torchrun gives each of two processes, but the rank."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    shared = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
-    shared |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    found = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    return found | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+def launch(code, *words, place):
+    """Return status and what was said of two processes that run a program, as torchrun starts them."""
+    shared = {**os.environ, **shared_by_two()}
     running = [
         subprocess.Popen(
             [sys.executable, "-c", code, *words], cwd=place, env={**shared, "RANK": str(rank)},
@@ -54,6 +82,25 @@ def launch(code, *words, place):
         for rank in range(2)
     ]  # fmt: skip
     return [(one.returncode, *said) for one in running for said in [one.communicate(timeout=400)]]
+
+
+@contextmanager
+def forked():
+    """Yield a function like ``launch`` whose processes share one that has loaded torch, seconds for each."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    starter = subprocess.Popen(
+        [sys.executable, "-c", FORKS], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+    def launch_forks(code, *words, place):
+        starter.stdin.write(json.dumps([code, words, shared_by_two(), str(place)]) + "\n")
+        starter.stdin.flush()
+        codes = json.loads(starter.stdout.readline())
+        said = [[place.with_name(f"{place.name}.{rank}.{x}").read_text() for x in ("out", "err")] for rank in range(2)]
+        return [(code, *both) for code, both in zip(codes, said, strict=True)]
+
+    with starter:
+        yield launch_forks
 
 
 def alike(first, second):
@@ -86,13 +133,14 @@ def test_sums_and_answers_are_those_of_one_process(folder, tmp_path, capsys):
 
 def test_one_that_dies_ends_the_other_and_both_go_on_from_their_sums(folder, tmp_path, capsys):
     words = ["measure", str(folder), *MEASURE, "kernels", "-o"]
-    first, second = launch(DIES.format(last=3), *words, "m.nc", place=tmp_path)
-    assert second[0] == 9 and first[0] == 2 and "one that ended before" in first[2].splitlines()[-1]
-    assert "Traceback" not in first[2]
-    assert {path.name for path in tmp_path.iterdir()} == {"m.nc.partial", "m.nc.partial1"}
-    code, _, said = status(capsys, [*words, str(tmp_path / "m.nc"), "--resume"])
-    assert code == 2 and "partial sums of a run with the same settings, received process=0 of 2" in said
-    found = launch(DIES.format(last=1), *words, "m.nc", "--resume", place=tmp_path)  # a batch that is done
+    with forked() as launch_forks:
+        first, second = launch_forks(DIES.format(last=3), *words, "m.nc", place=tmp_path)
+        assert second[0] == 9 and first[0] == 2 and "one that ended before" in first[2].splitlines()[-1]
+        assert "Traceback" not in first[2]
+        assert {path.name for path in tmp_path.iterdir()} == {"m.nc.partial", "m.nc.partial1"}
+        code, _, said = status(capsys, [*words, str(tmp_path / "m.nc"), "--resume"])
+        assert code == 2 and "partial sums of a run with the same settings, received process=0 of 2" in said
+        found = launch_forks(DIES.format(last=1), *words, "m.nc", "--resume", place=tmp_path)  # a batch that is done
     assert [code for code, *_ in found] == [0, 0]
     assert status(capsys, [*words, str(tmp_path / "one.nc")])[0] == 0
     alike(*[xr.load_dataset(tmp_path / name) for name in ("one.nc", "m.nc")])
