@@ -80,13 +80,18 @@ PATHS = [path for folder in ("posbias", "studies", "bookkit") for path in (ROOT 
 MODULES = {".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): p for p in sorted(PATHS)}
 
 
+def leaf(node):
+    """Say whether nothing below a node can be a statement."""
+    return isinstance(node, ast.expr | ast.expr_context | ast.operator | ast.arguments)
+
+
 def imports_of(path):
     """Return the modules of ours that a file imports, also inside functions, but not for types alone."""
-    tree, found = ast.parse(path.read_text()), set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            node.body = []
-    for node in ast.walk(tree):
+    found, left = set(), [ast.parse(path.read_text())]
+    while left:
+        node = left.pop()
+        for_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        left += node.orelse if for_types else (child for child in ast.iter_child_nodes(node) if not leaf(child))
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
