@@ -20,7 +20,6 @@ from studies.results import load
 
 LAW = "place, exponential fall"
 P = 8
-NEAR = distances(P) == 1
 TITLES = {
     "eight": "8 documents",
     "four": "4 documents",
@@ -104,19 +103,14 @@ def law_numbers(seen: Evidence) -> dict[str, Any]:
     """Return what the law says of 80 sets, and how well one half expects the other."""
     law, flat = seen.law, shares(np.zeros(P), seen.law.sharpness).diagonal()
     bonus = tables.of_resamples(seen.sets["eight"], tables.bonus)
-    expected, new = law.expected * law.counts.sum(1, keepdims=True), seen.new.sum(0)
     numbers = {
         "sets": law.sets, "answers": law.answers, "asked": law.answers + law.unknown,
         "near": law.near, "wrong": law.wrong, "factor": np.exp(law.sharpness),
         "sharpness": law.sharpness, "sharpness_low": law.sharpness_interval[0],
         "sharpness_high": law.sharpness_interval[1],
         "deviance": deviance(seen.first, seen.new), "deviance_back": deviance(seen.new, seen.first),
-        "flat_end": flat[0], "flat_middle": flat[3], "right": law.counts.trace() / law.answers,
-        "example_nearer": np.exp(4 * law.sharpness), "example_pull": np.exp(law.pulls[7] - law.pulls[3]),
-        "example_own": expected[3, 3], "example_last": expected[3, 7], "example_row": law.counts[3].sum(),
-        "sixth_times": np.exp(law.pulls[5] - law.pulls[1:-1].mean()),
-        "seventh_times": np.exp(law.pulls[6] - law.pulls[1:-1].mean()),
-        "first_times": np.exp(law.ends[0]), "last_times": np.exp(law.ends[1]), "half_factor": np.exp(law.sharpness / 2),
+        "flat_end": flat[0], "flat_middle": flat[3], "flat_pulls": shares(law.pulls, 0.0)[0, 0],
+        "right": law.counts.trace() / law.answers,
     }  # fmt: skip
     of_second = law.counts[1] * (np.arange(P) != 1)
     seen_right = law.counts.diagonal() / law.counts.sum(1)
@@ -126,31 +120,22 @@ def law_numbers(seen: Evidence) -> dict[str, Any]:
     rival = tables.rival_table(seen.first, seen.new).loc["place, bonus"]
     numbers |= named("lead", (rival["behind"], rival["low"], rival["high"]))
     numbers |= wrong_numbers(law.counts)
-    of_new = half_law(seen.first) * new.sum(1, keepdims=True)
-    numbers |= {"new_near": new[NEAR].sum(), "new_near_law": of_new[NEAR].sum()}
     for k, end in enumerate(("first", "last")):
         numbers |= named(end, (law.ends[k], *law.ends_interval[:, k]))
     return {f"reading_{name}": x for name, x in numbers.items()}
 
 
 def wrong_numbers(counts: Float[np.ndarray, "P P"]) -> dict[str, float]:
-    """Return where wrong answers are from, and which shares chance would give.
+    """Return how many wrong answers are later or near, and which shares chance or the pulls of places would give.
 
-    Chance is a document drawn at random for each wrong answer, other than the right one. ``inner`` is of places whose
-    neighbours are no ends; of ``pulls`` alone the place of a document counts, and not its distance.
+    Chance is a document drawn at random for each wrong answer, other than the right one.
     """
-    wrong = counts * (1 - np.eye(P))
-    by_place, place = wrong.sum(1), np.arange(P)
-    beside = np.minimum(place, 1) + np.minimum(P - 1 - place, 1)
-    far_from_ends = (place >= 2) & (place <= P - 3)
+    wrong, place = counts * (1 - np.eye(P)), np.arange(P)
     alone = tables.by_pulls(counts)
-    inner, alone_inner = (near_share(x * far_from_ends[:, None]) for x in (counts, alone))
+    by_chance = float(wrong.sum(1) @ (P - 1 - place) / (P - 1) / wrong.sum())
     return {
-        "near_pulls": near_share(alone), "inner_near": inner, "inner_near_pulls": alone_inner,
-        "inner_near_chance": 2 / (P - 1),
-        "later": later_share(counts), "later_pulls": later_share(alone),
-        "later_chance": float((by_place * (P - 1 - place)).sum() / (P - 1) / wrong.sum()),
-        "near_chance": float((by_place * beside).sum() / (P - 1) / wrong.sum()),
+        "near_pulls": near_share(alone), "later": later_share(counts), "later_pulls": later_share(alone),
+        "later_chance": by_chance,
     }  # fmt: skip
 
 
@@ -285,8 +270,7 @@ def other_numbers(seen: Evidence) -> dict[str, Any]:
     """Return what answers are where each document states a fact of another kind, and γ by length of the list."""
     counts = seen.others
     total = counts.sum(0)
-    numbers = {"others_right": total.trace() / total.sum(), "others_wrong": int(total.sum() - total.trace())}
-    numbers |= {"others_near": near_share(total), "others_chance": wrong_numbers(total)["near_chance"]}
+    numbers = {"others_right": total.trace() / total.sum()}
     for name in ("four", "eight", "sixteen", "thirty-two"):
         sharpness = fit_law(seen.totals[name])[0]
         word = name.replace("-", "_")
@@ -348,8 +332,6 @@ def end_numbers(seen: Evidence) -> dict[str, Any]:
     numbers = {
         "sixteen_first": right[0], "sixteen_law_first": told[0],
         "sixteen_middle": right[6:12].mean(), "sixteen_law_middle": told[6:12].mean(),
-        "sixteen_column": counts[12:15, -1].sum() / counts[12:15].sum(),
-        "sixteen_law_column": expected[12:15, -1].mean(),
         "sixteen_between": counts[:, 6:12].sum() / counts.sum(), "sixteen_law_between": expected[:, 6:12].sum() / 16,
         "sixteen_early": counts[1:8, :6].sum() / counts[1:8].sum(),
         "sixteen_late": counts[9:15, 12:].sum() / counts[9:15].sum(),
@@ -357,7 +339,7 @@ def end_numbers(seen: Evidence) -> dict[str, Any]:
         "sixteen_law_early": expected[1:8, :6].sum() / 7,
         "sixteen_own_between": own[:, 6:12].sum() / 16, "sixteen_own_first": own[0, 0],
         "sixteen_own_middle": own.diagonal()[6:12].mean(), "sixteen_own_early": own[1:8, :6].sum() / 7,
-        "sixteen_own_late": own[9:15, 12:].sum() / 6, "sixteen_own_sharpness": fit_law(counts)[0],
+        "sixteen_own_late": own[9:15, 12:].sum() / 6,
     }  # fmt: skip
     numbers |= named("left", share_left(seen.sets["ends"], seen.sets["eight"]))
     return {f"reading_{name}": x for name, x in numbers.items()}

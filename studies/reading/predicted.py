@@ -91,7 +91,7 @@ def rollout_rows() -> list[str]:
 def predicted_numbers(table: pd.DataFrame) -> dict[str, float]:
     """Return how many profiles were tried, how many are rollouts, and the best between the ends."""
     rollouts = table.loc[rollout_rows()]
-    found = {"tried": len(table), "rollouts": len(rollouts), "rollout_between": rollouts[BETWEEN].max()}
+    found = {"tried": len(table), "rollouts": len(rollouts)}
     of_heads = table.loc[[x for x in table.index if x.startswith("misses")], BETWEEN]
     found |= {"heads_least": of_heads.min(), "heads_most": of_heads.max()}
     found["use_between"] = table.loc["use (other texts)", BETWEEN]

@@ -24,7 +24,8 @@ def texts(least: float) -> dict[str, str]:
     counts = count_sources(source)
     total = counts.sum(0)
     wrong = int(total.sum() - total.trace())
-    placed = {"questions_placed": f"{wrong} of {source.size}"}
+    mistakes = int((load("questions")[ENTRY]["correct"].values == 0).sum())
+    placed = {"questions_placed": f"{wrong} of {mistakes}"}
     return placed | texts_of(source, counts, wrong, least)
 
 

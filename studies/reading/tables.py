@@ -83,19 +83,24 @@ def own_features(places: int) -> dict[str, Float[np.ndarray, "P P K"]]:
     return {name: np.concatenate(features, -1) for name, features in parts.items()}
 
 
-def by_pulls(counts: Float[np.ndarray, "P P"], trend: bool = False) -> Float[np.ndarray, "P P"]:
-    """Return how many wrong answers would be from each document if only the pull of its place counted, not distance.
+ALONG = {
+    "": lambda place: [],
+    "distance": lambda place: [-np.abs(np.subtract.outer(place, place))],
+    "trend": lambda place: [np.outer(place, place)],
+}
+"""What may tie the document read to the one asked for: nothing, distance, or a trend of later ones for later ones."""
 
-    With ``trend`` later documents are also read more if later ones are asked for. What counts is fitted to the wrong
-    answers; right ones are as many as seen, by a coefficient of each document.
+
+def by_pulls(counts: Float[np.ndarray, "P P"], along: str = "") -> Float[np.ndarray, "P P"]:
+    """Return how many wrong answers would be from each document if only the pull of its place counted.
+
+    With ``along`` one of :data:`ALONG` counts, too. What counts is fitted to the wrong answers; right ones are as many
+    as seen, by a coefficient of each document.
     """
     P = len(counts)
     place = np.broadcast_to(np.eye(P)[:, 1:], (P, P, P - 1))
     own = np.eye(P)[:, :, None] * np.eye(P)[:, None, :]
-    features = np.concatenate([place, own], -1)
-    if trend:
-        along = np.linspace(-1, 1, P)
-        features = np.concatenate([features, np.outer(along, along)[:, :, None]], -1)
+    features = np.concatenate([place, own, *[x[:, :, None] for x in ALONG[along](np.linspace(-1, 1, P))]], -1)
     z = features @ fit_choices(features, counts)[0]
     share = np.exp(z - z.max(1, keepdims=True))
     expected = share / share.sum(1, keepdims=True) * counts.sum(1, keepdims=True)

@@ -1,4 +1,4 @@
-"""From which documents wrong answers are, beside what three simpler descriptions would give."""
+"""From which documents wrong answers are, beside what four descriptions would give."""
 
 from __future__ import annotations
 
@@ -45,9 +45,10 @@ def alike(counts: Counts) -> Counts:
 
 
 def source_numbers(seen: Evidence) -> dict[str, str | float]:
-    """Return each share of wrong answers with its interval over sets, and what three descriptions would give."""
+    """Return each share of wrong answers with its interval over sets, and what four descriptions would give."""
     sets, total = seen.sets["eight"], seen.totals["eight"].astype(float)
-    others = {"places": tables.by_pulls(total), "trend": tables.by_pulls(total, trend=True), "alike": alike(total)}
+    others = {"places": tables.by_pulls(total), "alike": alike(total)}
+    others |= {along: tables.by_pulls(total, along) for along in ("distance", "trend")}
     found: dict[str, str | float] = {}
     for name, share in SHARES.items():
         low, high = share_interval(sets, share)

@@ -166,8 +166,8 @@ def contrasts_said(seen: Evidence) -> dict[str, str]:
 def apart_less(seen: Evidence) -> str:
     """Return by how many points fewer of the middle are found after training without competitors: the seeds' range."""
     both = [arms for arms in seen.by_seed.values() if {"every", "apart"} <= {*arms}]
-    right = [[arms[x]["correct"].values[:, tables.MIDDLE].mean() for x in ("every", "apart")] for arms in both]
-    points = sorted(round(100 * (every - apart)) for every, apart in right)
+    right = [arms["every"]["correct"].values - arms["apart"]["correct"].values for arms in both]
+    points = sorted(round(100 * x[:, tables.MIDDLE].mean()) for x in right)
     return f"{points[0]} to {points[-1]}" if points else "–"
 
 

@@ -102,7 +102,7 @@ def test_a_lookup_of_ones_own_takes_the_place_of_the_answers(tmp_path, monkeypat
     path = Found(xr.Dataset(arrays, {"arm": arms}, attrs)).save(tmp_path / "found.nc")
     said = run_shown(NOTEBOOKS["documents"], lookup=str(path))
     assert "of 5" in said
-    assert "ends less middle: 0.50" in said
+    assert "first less middle: 1.00" in said and "last less middle: 0.00" in said
     assert run_shown(NOTEBOOKS["reading"], lookup=str(path)).count("pulls")
 
 

@@ -67,7 +67,9 @@ def test_a_slot_is_told_from_reading_order():
 
 
 def asked(monkeypatch, source):
-    kept = {questions.ENTRY: xr.Dataset({"source": (("question", "place"), source)})}
+    right = (source == np.arange(source.shape[1])).astype(float)
+    arrays = {"source": (("question", "place"), source), "correct": (("question", "place"), right)}
+    kept = {questions.ENTRY: xr.Dataset(arrays)}
     monkeypatch.setattr(questions, "load", lambda _: kept)
     found = questions.texts(0.7)
     assert found["questions_scope"].startswith(questions.SCOPE[found["questions_verdict"]])
@@ -115,9 +117,9 @@ def test_chance_is_weighted_by_mistakes():
     counts = np.zeros((8, 8))
     counts[0, 7] = counts[3, 4] = 1  # the first document has one neighbour, the fourth two and an end that is none
     found = evidence.wrong_numbers(counts)
-    assert found["near_chance"] == pytest.approx(3 / 14)
+    assert wrong.SHARES["near"](wrong.alike(counts)) == pytest.approx(3 / 14)
     assert found["later"] == 1 and found["later_chance"] == pytest.approx(11 / 14)
-    assert found["inner_near"] == 1 and found["inner_near_chance"] == pytest.approx(2 / 7)
+    assert wrong.SHARES["inner"](wrong.alike(counts)) == pytest.approx(2 / 7)
 
 
 def test_pulls_alone_know_no_distance():
@@ -133,8 +135,9 @@ def test_a_trend_reads_later_documents_if_later_ones_are_asked_for():
     along = np.linspace(-1, 1, 8)
     shares = np.exp(0.8 * np.outer(along, along)) * (1 - np.eye(8))
     counts = 1000 * shares / shares.sum(1, keepdims=True) + 300 * np.eye(8)
-    np.testing.assert_allclose(tables.by_pulls(counts, trend=True), counts * (1 - np.eye(8)), rtol=1e-3)
+    np.testing.assert_allclose(tables.by_pulls(counts, "trend"), counts * (1 - np.eye(8)), rtol=1e-3)
     assert np.abs(tables.by_pulls(counts) - counts * (1 - np.eye(8))).max() > 10
+    assert np.abs(tables.by_pulls(counts, "distance") - counts * (1 - np.eye(8))).max() > 3
 
 
 def test_wrong_answers_are_counted_near_away_from_the_ends_later_and_last():
