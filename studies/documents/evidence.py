@@ -159,9 +159,8 @@ def place_numbers(seen: Evidence) -> dict[str, Any]:
         "documents_contexts": C,
         "documents_others_least": others.mean(0).min(),
         "documents_others_right": int(others.sum(0).min()),
-        "documents_others_first": int(others[:, 0].sum()),
-        "documents_others_middle": float(others[:, 1:-1].sum(0).mean()),
-        "documents_others_last": int(others[:, -1].sum()),
+        **shares_by_place("documents", competing),
+        **shares_by_place("documents_others", others),
         "documents_others_lost": LOST[verdict_of(others).lost],
         "documents_by_place": " ".join(f"{x:.2f}" for x in competing.mean(0)),
         "documents_ends": C * ends_less_middle(competing).mean(),
@@ -186,6 +185,12 @@ def used_numbers(seen: Evidence) -> dict[str, int]:
         "documents_between_other": int((wrong >= 0).sum()),
         "documents_between_last": int((wrong == used.sizes["document"] - 1).sum()),
     }
+
+
+def shares_by_place(stem: str, correct: Float[np.ndarray, "C P"]) -> dict[str, float]:
+    """Return the shares of right answers at the first place, between the ends and at the last."""
+    at = {"first": correct[:, 0], "middle": correct[:, 1:-1], "last": correct[:, -1]}
+    return {f"{stem}_{name}_share": float(x.mean()) for name, x in at.items()}
 
 
 def question_numbers(seen: Evidence) -> dict[str, Any]:

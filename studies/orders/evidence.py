@@ -180,9 +180,25 @@ def beginning_numbers(order: xr.Dataset) -> dict[str, Any]:
         **first_numbers(order),
         "why_last_over_text": float(over_middle(alike[tables.WRITTEN][0][::-1])),
         "why_last_over_drawn": float(over_middle(alike[tables.PROPER][0][::-1])),
+        **amount_numbers(order),
         "why_over_text": float(text),
         "why_over_drawn": float(drawn),
         "why_over_more": ranged((float(text - drawn), float(low), float(high))),
+    }
+
+
+def amount_numbers(order: xr.Dataset) -> dict[str, float]:
+    """Return how much larger influence is in texts than with drawn tokens, and what a text earns in amounts."""
+    rows, half = order["gradient"].sel(order=tables.WRITTEN).values[:, :-1], EIGHTH
+    text = np.array([part.mean(dtype=float) for part in np.array_split(rows, 8 * half, 1)])
+    drawn = order["draws"].values.mean((0, 1), dtype=float)
+    (first, *between, last), (first_0, *between_0, last_0) = (x.reshape(8, half).mean(1) for x in (text, drawn))
+    lead, proper = first - np.mean(between), first_0 - np.mean(between_0)
+    return {
+        "why_size": float(text.mean() / drawn.mean()),
+        "why_size_last": float(last / last_0),
+        "why_amount_last": float(1 - (last_0 - drawn.mean()) / (last - text.mean())),
+        "why_amount_first": float(1 - proper / lead),
     }
 
 

@@ -23,7 +23,7 @@ def draw_interval(ax: Any, right: Float[np.ndarray, "C P"], colour: str, aside: 
     ax.vlines(np.arange(1, right.shape[1] + 1) + aside, low, high, color=colour, linewidth=3, alpha=0.35)
 
 
-ORDERED = {AS_IS: "all eight, in the search's order", "search-last": "all eight, the search's best last"}
+ORDERED = {AS_IS: "all eight, in the search's order", "search-last": "all eight, in reverse, the best last"}
 ORDERED |= {"search-alone": "the search's first alone", "heads-alone": "the heads' passage alone"}
 ORDERED |= {"one-by-one-likely": "the likeliest passage alone"}
 

@@ -34,7 +34,7 @@ WORDS = {
     "heads-ends": "all documents, three heads' best at both ends",
     "search-alone": "one document alone, by a search",
     "search-alone-2": "two documents, by a search",
-    "search-last": "all documents, a search's best last",
+    "search-last": "all documents, a search's order reversed",
     "search-ends": "all documents, a search's best at both ends",
     "one-by-one-likely": "one document alone, by question likelihood",
     "one-by-one-likely-2": "two documents, by question likelihood",

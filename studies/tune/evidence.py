@@ -296,7 +296,7 @@ def asked_check(seen: Evidence) -> Check:
         rows = tables.gain_table(arms)
         x, y = rows.loc["every"], rows.loc["middle"]
         gain, lead = (ranged((r[key], r[f"{key} low"], r[f"{key} high"])) for r, key in ((x, "gain"), (y, "lead")))
-        gained = f"with every place the middle gains {gain} on the ends"
+        gained = f"with every place the middle gains {gain} on the ends (alone no proof)"
         found.append(f"seed {seed}: {gained}, with places 4 and 5 it leads them by {lead}")
     before = tables.gain_table(seen.first).loc[BEFORE]
     found.append(f"(a model that finds all gains {before['ends'] - before['middle']:.2f})")
