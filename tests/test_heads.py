@@ -7,6 +7,7 @@ from lookup_worlds import byte_tokenizer
 from measuring import make
 
 import posbias
+from posbias.conditions import read_condition
 from posbias.engines.local import Reader
 from posbias.heads import attended, find_heads, heads_table, point
 from posbias.prompts import Ask, write_prompt
@@ -38,6 +39,19 @@ def test_documents_have_the_attention_that_the_model_reports(name, attention):
     for prompt, wanted in zip(prompts, expected, strict=True):
         np.testing.assert_allclose(attended(whole, prompt), wanted, atol=1e-5)
         np.testing.assert_allclose(attended(shared, prompt), wanted, atol=1e-5)
+
+
+def test_of_a_question_that_is_asked_twice_the_last_one_counts():
+    model, _ = world("llama")
+    ask = read_condition("repeated:question")[1].rewrite(ASK)
+    prompt = write_prompt(byte_tokenizer(), "documents", ask, False, True)
+    last, spans = prompt.of("question")[-1], prompt.of("document")
+    assert len(prompt.of("question")) == 2
+    with torch.no_grad():
+        weights = model(torch.tensor([prompt.ids]), output_attentions=True).attentions
+    rows = np.stack([x[0, :, last.start :].mean(1) for x in weights])
+    expected = np.stack([rows[..., s.start : s.stop].sum(-1) for s in spans], -1)
+    np.testing.assert_allclose(attended(Reader(model), prompt), expected, atol=1e-5)
 
 
 def test_the_table_counts_by_place_and_says_where_a_head_leans():

@@ -53,7 +53,7 @@ def test_windows_leave_documents_without_a_place(world):
     assert torch.allclose(rest, found[1], atol=1e-5), "a cache holds the positions"
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3", "bloom", "gpt2"])
+@pytest.mark.parametrize("name", ["llama", "qwen3", "bloom", "gpt2", "stablelm"])
 def test_sharper_heads_have_their_own_logits_multiplied(name):
     model, ids = make(name).eval(), torch.arange(3, 15)[None]
     model.set_attn_implementation("eager")
@@ -245,8 +245,9 @@ def test_heads_keep_or_order_what_they_point_at(world):
     for text in ("fetched", "fetched:alone,heads=0.1,keep=0", "fetched:often,heads=0.1"):
         with pytest.raises(ValueError, match="condition fetched"):
             read_condition(text)
-    with pytest.raises(ValueError, match="layers from 0 to"):
-        read_condition("fetched:heads=99.0")[1].check(model.config)
+    with pytest.raises(ValueError, match="layers from 0 to 2 and heads from 0 to 3, received 3.0"):
+        read_condition("fetched:heads=3.0")[1].check(model.config)
+    read_condition("fetched:heads=2.3")[1].check(model.config)
 
 
 class Turning:
@@ -309,6 +310,13 @@ def test_shuffled_tokens_are_measured_and_said_to_be(tmp_path):
     assert "of it earned by the order" in found.report(tmp_path / "r.html").read_text()
     inside = opened.measure(**how, condition="order-shuffled:inside")
     assert "what the order that is left earns" in repr(inside)
+
+
+def test_tokens_are_drawn_from_the_first_prompts_without_their_start_tokens():
+    ids = np.arange(40 * 9).reshape(40, 9)
+    found = conditions.order_shuffled(ids, "drawn", front=3)
+    assert (found[:, :3] == ids[:, :3]).all() and {*found[:, 3:].flat} <= {*ids[:32, 3:].flat}
+    assert (found[:30] == conditions.order_shuffled(ids[:32], "drawn", front=3)[:30]).all()
 
 
 @pytest.mark.parametrize(

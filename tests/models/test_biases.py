@@ -14,6 +14,7 @@ from transformers import AutoConfig, StaticCache
 
 import posbias
 from posbias.cli import main
+from posbias.conditions.each.bias import read_bias
 from posbias.conditions.each.sharper import sharper
 from posbias.measure.corpus import Corpus
 from posbias.measure.instrument import Instrument
@@ -250,7 +251,9 @@ def test_a_file_with_a_bias_is_not_taken_for_one_without(place, tmp_path):
 
 def test_the_command_and_the_front_door_add_the_bias(place, tmp_path, capsys):
     words = [place / "llama", "-d", place / "d.jsonl", "-N", 2, "-n", 16]
-    (tmp_path / "b.yaml").write_text("position_bias: {kind: log, alpha: 2.0}\n")
+    for suffix in ("yaml", "yml"):
+        (tmp_path / f"b.{suffix}").write_text("position_bias: {kind: log, alpha: 2.0}\n")
+    assert read_bias(str(tmp_path / "b.yml")) == read_bias(str(tmp_path / "b.yaml")) == {"kind": "log", "alpha": 2.0}
     found = []
     for k, more in enumerate([[], ['bias: {"kind": "log", "alpha": 2.0}'], [f"bias:{tmp_path / 'b.yaml'}"]]):
         said = [word for text in more for word in ("--condition", text)]
