@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import wasserstein_distance
 
-from posbias.comparison.distances import normalised_wasserstein, wasserstein_to
+from posbias.comparison.distances import normalised_wasserstein, spearman, wasserstein_to
 from posbias.comparison.resampling import hull_interval, interval, resample_weights, resampled_profiles
 
 
@@ -37,6 +37,15 @@ def test_a_distance_is_a_share_of_the_way_from_the_first_position_to_the_last():
         places = np.linspace(0, 1, n)
         assert normalised_wasserstein(p, q) == pytest.approx(wasserstein_distance(places, places, p, q))
     assert normalised_wasserstein([1.0], [1.0]) == 0
+
+
+def test_ranks_are_of_digits_however_small_a_share_is():
+    p = 2.0 ** -np.arange(60)
+    p /= p.sum()
+    noisy = np.array([0.1, 0.2, 0.2, 0.5])
+    assert spearman(p, p**2 / (p**2).sum()) == pytest.approx(1) and spearman(p, p[::-1]) == pytest.approx(-1)
+    assert spearman(noisy + [0, 1e-15, -1e-15, 0], [0.1, 0.3, 0.2, 0.4]) == pytest.approx(0.9486832981)
+    assert np.isnan(spearman(np.full(4, 0.25) + [0, 1e-15, -1e-15, 0], noisy))
 
 
 def test_units_are_drawn_whole():

@@ -55,6 +55,8 @@ def test_an_answer_ends_before_a_letter_that_ends_it():
     batch, single = both("llama", until=letter)
     assert [x.ids for x in batch] == [x.ids for x in single]
     assert all(not has_ended(x.text, letter) for x in batch) and len(batch[0].text) < len(plain[0].text)
+    assert [x.is_cut for x in batch] == [x.is_cut for x in single] and plain[0].is_cut
+    assert not any(some[0].is_cut for some in both("llama", 1, until=letter)), "it has ended by itself"
 
 
 def test_penalties_of_a_models_author_do_not_count():

@@ -26,6 +26,7 @@ def test_answers_and_likelihoods_are_those_of_the_server(tmp_path):
         engine = ServedEngine(url, "m", kept=tmp_path / "p")
         (found, *_) = engine.generate(PROMPTS, 100, "\n")
         assert (found.text, found.length, found.is_cut) == ("It is", 1, False) and found.log_probability == -0.5
+        assert (engine.requests, engine.tokens, engine.estimated) == (3, 33, 0), "of prompts and answers"
         (whole, *_) = engine.generate(PROMPTS, 100)
         assert (whole.text, whole.log_probability) == ("It is 7.\nNot 8.", -1.0)
         assert engine.has_loglikelihood and not engine.has_gradients

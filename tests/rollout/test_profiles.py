@@ -49,7 +49,8 @@ def test_smoothing_and_ends():
     p = np.array([5, 4, 1, 3, 1, 3, 1, 4, 5.0])
     shape = u_shape(p / p.sum(), ends=2, smooth=3)
     assert shape.start == pytest.approx(4.5 / 27) and shape.trough == pytest.approx(5 / 3 / 27)
-    assert shape.location == pytest.approx(3 / 8)
+    assert shape.location == pytest.approx(3 / 8) and shape.end == pytest.approx(2.5 / 27)
+    assert shape.depth == pytest.approx(1 - 5 / 3 / 2.5)
 
 
 @given(profiles(5))

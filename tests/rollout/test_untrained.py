@@ -131,6 +131,19 @@ def test_the_aligned_sum_is_the_rollout():
     np.testing.assert_allclose(aligned_profile(kernels, c, N), influence_profile(kernels, c / (1 + c), N), rtol=1e-12)
 
 
+@pytest.mark.parametrize("parallel", [0, 1])
+def test_aligned_steps_are_added_behind_or_beside_the_attention(rng, parallel):
+    A, c = some_kernels(rng)[:, 0], rng.uniform(0.2, 2.0, T)
+    root, scale, output = rng.uniform(0.2, 2.0, (3, T, N))
+    K = root[:, :, None] * root[:, None, :]
+    v = np.eye(N)[-1]
+    for t in reversed(range(T)):
+        read = v if parallel else v * (1 + root[t])
+        v = read + c[t] * (A[t].T @ (read * output[t])) * scale[t] + parallel * v * root[t]
+    found = aligned_profile(A, c, scales=scale, outputs=output, steps=K, parallel=parallel)
+    np.testing.assert_allclose(found, unit(v), rtol=1e-12)
+
+
 @pytest.mark.parametrize("width", [8])
 def test_steep_slopes_in_a_window_leave_nothing_below_zero(width):
     """A difference of running sums left squares of -1e-17 beyond the window, whose roots are no numbers."""
