@@ -147,6 +147,7 @@ def test_measurements_that_do_not_serve_are_refused(studies, file, tmp_path, cap
     for other, said in (
         (results.drop_vars(["attention", "attention_heads"]), "measurement: expected --quantities with kernels"),
         (results.assign_attrs(condition=f"bias:{json.dumps(LOG)}"), "measurement: expected one of the model as it is"),
+        (results.assign_attrs(condition="sharper:2"), "one of the model as it is, received one under sharper:2"),
     ):
         write_results(tmp_path / "other.nc", other)
         assert command("design", "--measured", tmp_path / "other.nc", "-o", tmp_path / "b.yaml") == 2
