@@ -61,6 +61,9 @@ def test_the_table_counts_by_place_and_says_where_a_head_leans():
     assert table.index.tolist() == ["0.0", "0.1"]
     assert table.loc["0.0"].tolist() == [1, 1, 0, 1, 1, 1]
     assert table.loc["0.1"].tolist() == [0.5, 0, -0.5, 1, 0, 0.5]
+    asked = np.array([0, 1, 0, 1])
+    pointed = np.stack([[0, 0, 0, 0], [0, 1, 1, 0]], axis=-1)[:, None]  # each right in half, the second at both places
+    assert heads_table(pointed, asked, 2).index.tolist() == ["0.1", "0.0"], "of equals the better one at its worst"
 
 
 def test_what_cannot_be_read_is_said_in_a_line():

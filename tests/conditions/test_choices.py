@@ -5,7 +5,7 @@ import pytest
 from posbias import conditions
 from posbias.conditions import read_condition
 from posbias.conditions.each.rotated import votes
-from posbias.engines import Generated
+from posbias.engines import Generated, Likelihood
 from posbias.prompts import Ask
 
 ASK = Ask(("a", "b", "c"), "which?", "1")
@@ -19,13 +19,34 @@ class Answering:
     def __init__(self, *answers):
         self.answers = answers
 
+    def loglikelihood(self, prompts):
+        assert all(one.answer for one in prompts), "an empty answer is none"
+        yield from [Likelihood(-1.0, False)] * len(prompts)
+
     def generate(self, prompts, most, until=""):
         for _, (tokens, nats) in zip(prompts, self.answers, strict=True):
-            yield Generated("so", tuple(range(tokens)), nats, tokens)
+            yield Generated("so" * (tokens > 0), tuple(range(tokens)), nats, tokens)
 
 
 def kept(name, engine, ask=ASK):
     return read_condition(name)[1].choose(ask, engine, lambda one: one).documents
+
+
+WITHOUT_ARGUMENTS = {
+    "sharper": {"factor": 1.5, "heads": None},
+    "sink-off": {"layers": None},
+    "one-by-one": {"by": "likelihood", "keep": 1},
+    "rotated": {"rotations": 4, "by": "vote"},
+    "fetched:heads=0.1": {"how": "alone", "heads": [(0, 1)], "keep": 1},
+    "order:ends": {"kind": "ends", "keep": None},
+    "order-shuffled": {"order": "shuffled"},
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_ARGUMENTS)
+def test_what_a_condition_is_without_arguments(name):
+    own = vars(read_condition(name)[1])
+    assert {field: own[field] for field in WITHOUT_ARGUMENTS[name]} == WITHOUT_ARGUMENTS[name]
 
 
 def test_the_best_documents_stay_in_their_order():
@@ -36,6 +57,14 @@ def test_nothing_is_asked_where_there_is_nothing_to_choose():
     assert kept("one-by-one:keep=3", None) == ASK.documents and kept("one-by-one", None, Ask(("a",), "", "")) == ("a",)
     assert kept("rotated", None, Ask(("a",), "", "")) == ("a",) and kept("rotated", None, Ask((), "", "")) == ()
     assert kept("fetched:heads=0.0", None, Ask(("a",), "", "")) == ("a",)
+
+
+def test_an_empty_answer_is_not_kept_unless_all_are():
+    engine = Answering((0, float("nan")), (1, -2.0), (0, float("nan")))
+    engine.has_loglikelihood = True
+    assert kept("rotated:3,by=mean", engine) == ("b", "c", "a")
+    engine.answers = ((0, float("nan")),) * 3
+    assert kept("rotated:3,by=mean", engine) == kept("rotated:3", engine) == ("a", "b", "c")
 
 
 def test_an_engine_that_does_not_say_how_likely_answers_are_is_refused():
