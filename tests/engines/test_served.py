@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from conftest import ROOT
@@ -35,7 +36,12 @@ def test_answers_and_likelihoods_are_those_of_the_server(tmp_path):
         assert engine.tokens > 0 and engine.estimated == 4, "completions came without a count of tokens"
     body = seen[0][1]
     assert body["messages"] == [{"role": "user", "content": "Question: 0?"}] or len(seen) > 3
-    assert {request["max_tokens"] for path, request, _ in seen if "chat" in path} == {100}
+    chats = [request for path, request, _ in seen if "chat" in path]
+    plain = [request for path, request, _ in seen if "chat" not in path]
+    assert {(one["model"], one["max_tokens"], one["temperature"], one["logprobs"]) for one in chats} == {
+        ("m", 100, 0, True)
+    }
+    assert all(one == {**one, "model": "m", "max_tokens": 1, "temperature": 0, "echo": True} for one in plain)
 
 
 def test_a_server_without_log_probabilities_says_so_and_answers(tmp_path):
@@ -44,15 +50,17 @@ def test_a_server_without_log_probabilities_says_so_and_answers(tmp_path):
             return 404, {"detail": "Not Found"}
         return (400, {"error": {"message": "logprobs?"}}) if request.get("logprobs") else (200, chat(logs=False))
 
-    with server(answer) as (url, _):
-        engine = ServedEngine(url, "m")
+    with server(answer) as (url, seen):
+        engine = ServedEngine(url, "m", concurrency=1)
         assert not engine.has_loglikelihood
         (found, *_) = engine.generate(PROMPTS, 100, "\n")
+    assert [bool(request.get("logprobs")) for path, request, _ in seen if "chat" in path] == [True, *[False] * 3]
     assert found.text == "It is 7." and math.isnan(found.log_probability) and found.length > 0
 
 
 WRONG = {
     "wrong-key": ((401, {"error": {"message": f"no {SECRET}"}}), "OPENAI_API_KEY: expected a key that .* takes"),
+    "forbidden": ((403, {}), "OPENAI_API_KEY: expected a key that .* takes, received status 403"),
     "wrong-model": ((404, {"error": {"message": "The model `m` does not exist"}}), "model: expected one that .*, rec"),
     "429": ((429, {}), "status 429, also when tried again; what was answered is kept"),
     "500": ((500, {}), "status 500, also when tried again; what was answered is kept"),
@@ -79,6 +87,15 @@ def test_what_goes_wrong_is_one_line_without_the_key(what, monkeypatch, tmp_path
             assert len(seen) == 2, "tried again"
     if (tmp_path / "p").exists():
         assert SECRET not in (tmp_path / "p").read_text()
+
+
+def test_a_model_that_is_not_served_is_refused_with_those_that_are(monkeypatch):
+    models = SimpleNamespace(list=lambda: SimpleNamespace(data=[SimpleNamespace(id=name) for name in "abcdefg"]))
+    with server(lambda *_: (404, {"error": {"message": "no such model"}})) as (url, _):
+        engine = ServedEngine(url, "m", retries=0)
+        monkeypatch.setattr(engine._client, "models", models)
+        with pytest.raises(ValueError, match=f"model: expected one that {url} serves, such as a, b, c, d, e, received"):
+            list(engine.generate(PROMPTS[:1], 100))
 
 
 def test_no_server_there_is_one_line():
