@@ -75,6 +75,22 @@ def test_an_answer_is_right_where_it_contains_an_accepted_one():
     assert "log-probability" not in said and "order:reversed: right 0.33" in said
 
 
+class Cuts(Reads):
+    """The same, which has not ended where it says 101."""
+
+    def generate(self, prompts, most, until):
+        for one in super().generate(prompts, most, until):
+            yield one._replace(is_cut="101" in one.text)
+
+
+def test_answers_that_were_cut_are_counted_as_it_is():
+    """Its own document alone, and first among all, or first of two others in four more; reversed it is first once."""
+    rows = read_rows([published(word) for word in DOCUMENTS])
+    found = look_up_served(Cuts(), Task("documents"), rows, conditions=["order:reversed"])
+    assert found.attrs["cut"] == "6 of 15"
+    assert "an accepted answer; 6 of 15 were cut there" in repr(Found(found))
+
+
 def test_the_same_in_this_process_keeps_and_reads_a_file(tmp_path):
     tokenizer = byte_tokenizer()
     network = make("llama", vocab_size=len(tokenizer), max_position_embeddings=2048).eval()
