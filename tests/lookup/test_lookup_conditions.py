@@ -145,6 +145,16 @@ def test_conditions_that_cannot_be_are_refused(world, more, expected):
     assert str(error.value).startswith(expected) and "\n" not in str(error.value)
 
 
+def test_a_condition_whose_prompts_are_too_long_is_refused_by_its_name(world):
+    tokenizer = world[2]
+    network = make("llama", vocab_size=len(tokenizer), max_position_embeddings=200)
+    opened = posbias.open(network, tokenizer=tokenizer)
+    assert "order:reversed: " in opened.preview_lookup(rows=ROWS, conditions=["order:reversed"])
+    expected = "^condition repeated:everything: prompt 1: length: expected at most 200 tokens, the model's context"
+    with pytest.raises(ValueError, match=expected):
+        opened.lookup(rows=ROWS, conditions=["order:reversed", "repeated:everything"])
+
+
 def test_the_command_lists_what_there_is(capsys):
     code, out, _ = status(capsys, ["lookup", "--condition", "list"])
     assert code == 0 and "parallel-windows: Documents do not see one another" in out and "one-by-one: " in out

@@ -55,6 +55,15 @@ def test_rows_are_read_as_they_are_published(tmp_path):
     rows = read_rows(path)
     assert rows[1].documents[0] == "(Title: Castle) It has number 102."
     assert rows[1].accepted == ("the 102", "none") and rows[1].answer == "the 102"
+    both = published("castle")
+    for one in both["ctxs"]:
+        one["text"] += " Or 102."
+    assert read_rows([both])[0].documents[0].startswith("(Title: Castle)"), "the gold one of several with the answer"
+    for one in both["ctxs"]:
+        del one["isgold"]
+    assert read_rows([both])[0].documents[0].startswith("(Title: Castle)"), "or the one that is said to have it"
+    with pytest.raises(ValueError, match="row 1: gold: expected the answer 'the 102' in one document, .* 0, 1, 2$"):
+        read_rows([both | {"ctxs": [{**one, "hasanswer": True} for one in both["ctxs"]]}])
     assert [row.answer for row in read_rows([published("comet") | {"answers": '["103"]'}])] == ["103"]
 
 
