@@ -9,8 +9,8 @@ from lookup_worlds import byte_tokenizer
 from measuring import HYBRIDS, make
 
 from posbias.engines import has_ended
-from posbias.engines.local import BATCH, LocalEngine
-from posbias.prompts import Ask, write_prompt
+from posbias.engines.local import BATCH, TOKENS, LocalEngine, batched
+from posbias.prompts import Ask, Prompt, write_prompt
 
 MOST = 6
 
@@ -86,6 +86,14 @@ def test_what_is_read_and_written_is_counted():
     engine = LocalEngine(model, tokenizer)
     list(engine.loglikelihood(asked))
     assert engine.tokens == read + sum(len(one.answer_ids) - 1 for one in asked)
+
+
+def test_as_many_prompts_are_answered_side_by_side_as_have_so_many_tokens():
+    sizes = {TOKENS: 1, TOKENS // 2: 2, TOKENS // 3 + 1: 2, 2 * TOKENS: 1, 10: BATCH}
+    for length, size in sizes.items():
+        asked = [Prompt("", "", (1,) * n) for n in (*[5] * BATCH, length, 5)]
+        assert [len(some) for some in batched(asked)][0] == size and sum(map(len, batched(asked))) == len(asked)
+    assert list(batched([])) == []
 
 
 def test_an_answer_does_not_end_before_its_first_word():

@@ -52,7 +52,10 @@ def test_documents_are_written_as_in_a_lookup_and_an_answer_need_not_be_given(tm
         found = explain_served(ServedEngine(url, "m"), ROW)
         assert found.segments["label"].tolist()[1:4] == ["Document 1", "Document 2", "Document 3"]
         assert found.is_own and found.target.endswith("'22'")
+        other = explain_served(ServedEngine(url, "m"), ROW | {"answer": "33"}, answer="22")
+        bare = explain_served(ServedEngine(url, "m"), {x: ROW[x] for x in ("documents", "question")}, answer="33")
         own = explain_served(ServedEngine(url, "m"), TEXT)
+    assert other.target.endswith("'33'") and bare.target.endswith("'33'"), "a row's own answer goes before another"
     prompts = [request["prompt"] for path, request, _ in seen if "chat" not in path]
     assert any(text.endswith("Document 3: three is 33\n\nQuestion: two?\nAnswer: It is 22") for text in prompts)
     assert own.target.endswith("' 22!'") and own.is_own

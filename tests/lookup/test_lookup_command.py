@@ -126,6 +126,9 @@ def test_sharing_beginnings_saves_tokens_and_a_window_that_cannot_is_read_whole(
         prompt, answer = (str(found[text].values[0, 1, 2]) for text in ("prompt", "answer"))
         told, _ = by_hand(place / name, prompt, answer, front=())
         assert float(found["log_probability"][0, 1, 2]) == pytest.approx(told, abs=1e-4)
+    about = {"task": "kv", "what": "key-value lookup", "dataset": "invented words", "rows": "made up"}
+    about |= {"form": "plain text", "score": "exact", "seed": 0, "posbias_retrieval": 2, "model": "window"}
+    assert about.items() <= found.attrs.items()
 
 
 def test_a_long_prompt_is_read_in_pieces_to_the_same_answer(place, monkeypatch):

@@ -11,16 +11,16 @@ from lookup_worlds import TEMPLATE, byte_tokenizer
 from scipy.stats import beta
 
 from posbias.lookup import scores
-from posbias.lookup.contexts import holds, make_contexts, read_rows, row_contexts
+from posbias.lookup.contexts import choose_contexts, holds, make_contexts, read_rows, row_contexts
 from posbias.lookup.file import Found, verdict
 from posbias.lookup.tasks import Task
 from posbias.prompts import LAYOUT, Ask, answer_tokens, pieces, write_prompt
 
 
-@pytest.mark.parametrize(("task", "places"), [("documents", 8), ("kv", 5), ("documents", 12)])
+@pytest.mark.parametrize(("task", "places"), [("documents", 8), ("kv", 5), ("documents", 10), ("documents", 12)])
 def test_every_part_is_asked_for_in_turn_and_answers_alone(task, places):
     contexts = make_contexts(Task(task, places=places), 3, seed=1)
-    arms = {"competing", "closed_book", "oracle"} | ({"not_competing"} if places == 8 else set())
+    arms = {"competing", "closed_book", "oracle"} | ({"not_competing"} if places in (8, 10) else set())
     for context in contexts:
         assert set(context.asks) == arms
         for arm, asks in context.asks.items():
@@ -73,6 +73,13 @@ def test_a_single_row_without_first_words_has_the_models_own_answers_scored():
     assert found == ["exact", "contains", "contains", "exact"]
     asked = Task("documents", score="exact").scored([begun, bare])
     assert asked.score == "exact", "what is asked for stays"
+
+
+@pytest.mark.parametrize(("score", "begun"), [("contains", {""}), ("exact", {"It is"})])
+def test_an_answer_of_the_models_own_is_not_begun_for_it(score, begun):
+    rows = read_rows([{"documents": ["a 1", "b"], "question": "q", "answer": "1", "begin": "It is"}] * 2)
+    for context in choose_contexts(Task("documents", score=score), rows, 2, 0):
+        assert {ask.begin for asks in context.asks.values() for ask in asks} == begun
 
 
 def correct(first, middle, last, C=40, P=6):

@@ -92,6 +92,20 @@ class Cuts(Reads):
             yield one._replace(is_cut="101" in one.text)
 
 
+def test_a_file_says_how_it_was_asked():
+    engine = Reads()
+    found = look_up_served(engine, Task("documents", places=3, score="contains"), None, prompts=2, seed=5)
+    about = {"model": "reads", "revision": "unknown", "server": "unknown", "task": "documents", "score": "contains"}
+    about |= {"dataset": "invented facts", "rows": "made up", "form": "as the server writes it", "seed": 5}
+    assert (about | {"tokens": 10, "tokens_counted": "the server's"}).items() <= found.attrs.items()
+    engine.estimated, engine.url = 1, "http://here/v1"
+    rows = read_rows([published(word) for word in DOCUMENTS])
+    found = look_up_served(engine, Task("documents"), rows, conditions=["rotated:3"])
+    about = {"dataset": "rows given", "rows": "given", "server": "http://here/v1", "tokens_counted": "estimated"}
+    assert (about | {"tokens": 10}).items() <= found.attrs.items(), "tokens of a question as it is"
+    assert found["tokens_read"].sel(condition="rotated:3") > 20
+
+
 def test_answers_that_were_cut_are_counted_as_it_is():
     """Its own document alone, and first among all, or first of two others in four more; reversed it is first once."""
     rows = read_rows([published(word) for word in DOCUMENTS])
