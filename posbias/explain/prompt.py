@@ -10,14 +10,12 @@ from jaxtyping import Float, Int
 
 from posbias import errors
 from posbias.conditions import ChangedRun
-from posbias.lookup.contexts import read_row
+from posbias.lookup.contexts import read_row, retrieved
 from posbias.measure.corpus import is_conversation, text_of
 from posbias.prompts import Ask, Prompt, cut, tokenise, use_template, write_prompt
 
 WIDTH = 36
 """Characters of a segment that a line shows."""
-
-
 HEADING = re.compile(r"\W*((?:document|passage|source|section|chunk|chapter|part)\W{0,2}\d+)\b|#+ *([^\n]+)", re.I)
 """How a segment names itself: a noun with a number, or a line of markdown."""
 
@@ -25,7 +23,7 @@ HEADING = re.compile(r"\W*((?:document|passage|source|section|chunk|chapter|part
 def check_asked(text: Any, answer: Any) -> None:
     """Raise ValueError for a prompt or an answer that is none, before anything is loaded."""
     if isinstance(text, Mapping):
-        read_row("prompt", {"answer": answer, "gold": 0, **text})
+        read_ask(text, answer)
     elif is_conversation(text):
         if text[-1]["role"] == "assistant":
             raise errors.invalid("messages", "a last one that is to be answered", "one of the assistant")
@@ -79,12 +77,14 @@ def write(
 
 def read_ask(row: Mapping[str, Any], answer: str | None) -> Ask:
     """Return what a row with documents and a question asks, the documents in their own order."""
-    answer = str(row.get("answer") or answer).strip()
-    documents = tuple(text.strip() for text in row["documents"])
-    if "gold" not in row and sum(answer in text for text in documents) > 1:
+    row = {**row, "answer": row.get("answer") or answer}
+    row |= retrieved("prompt: ctxs", row.pop("ctxs")) if row.get("ctxs") is not None else {}
+    found = read_row("prompt", {"gold": 0, **row})
+    if "gold" not in row and sum(found.answer in text for text in found.documents) > 1:
         expected = "one that stands in one document, for deleting one of two changes little; or gold beside it"
-        raise errors.invalid("prompt: answer", expected, f"{answer!r} in several")
-    return Ask(documents, row["question"].strip(), answer, str(row.get("begin") or "").strip())
+        raise errors.invalid("prompt: answer", expected, f"{found.answer!r} in several")
+    documents = tuple(found.documents[k] for k in np.argsort(found.scores)[::-1])  # scores say where each was
+    return Ask(documents, found.question, found.answer, found.begin)
 
 
 def token_texts(tokenizer: Any, prompt: Prompt) -> tuple[str, ...]:

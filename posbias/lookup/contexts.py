@@ -109,12 +109,12 @@ def read_row(where: str, row: Any) -> Ask:
     if not isinstance(row, Mapping):
         raise errors.invalid(where, ROW, repr(row)[:60])
     if row.get("ctxs") is not None:
-        row = {**row, **_retrieved(f"{where}: ctxs", row["ctxs"])}
+        row = {**row, **retrieved(f"{where}: ctxs", row["ctxs"])}
     documents = _list(f"{where}: documents", row.get("documents"), "two or more", 2)
     accepted: tuple[str, ...] = ()
     if row.get("answers") is not None:
         accepted = _accepted(f"{where}: answers", row["answers"], documents)
-        row = {"answer": accepted[0], **row}
+        row = {**row, "answer": row.get("answer") or accepted[0]}
     texts = {"question": row.get("question"), "answer": row.get("answer")}
     texts |= {f"documents: {k}": text for k, text in enumerate(documents)}
     for field, text in texts.items():
@@ -155,7 +155,7 @@ def _list(where: str, values: Any, many: str, least: int) -> list[Any]:
     return list(values)
 
 
-def _retrieved(where: str, given: Any) -> dict[str, Any]:
+def retrieved(where: str, given: Any) -> dict[str, Any]:
     """Return documents, and the one that answers where it is told, of passages as Liu et al.'s files have them."""
     passages = _list(where, given, "passages", 1)
     for k, one in enumerate(passages):

@@ -16,8 +16,9 @@ from posbias.engines.local import Reader as CacheReader
 from posbias.engines.local import open_reader
 from posbias.explain.explanation import answer
 from posbias.explain.measure import LEAST
-from posbias.explain.prompt import token_texts, without_label, write
+from posbias.explain.prompt import check_asked, read_ask, token_texts, without_label, write
 from posbias.predict import predict
+from posbias.prompts import Ask
 
 PARTS = [text(9, 1), text(5, 2), text(7, 3), text(4, 4)]
 TEXT = "\n\n".join(PARTS)
@@ -242,6 +243,25 @@ def test_documents_are_segments_by_their_headings_and_messages_go_through_the_te
     (tmp_path / "m.json").write_text(json.dumps([*messages, {"role": "assistant", "content": ONE}]))
     words = ["explain", str(place / "llama"), "-p", str(tmp_path / "m.json"), "-o", str(tmp_path / "p.html")]
     refused(capsys, tmp_path, words, "messages: expected a last one that is", there=[tmp_path / "m.json"])
+
+
+def test_a_row_is_read_as_a_lookup_reads_it():
+    """As Liu et al.'s files have it, too, or with its documents as JSON; an answer may come from outside."""
+    passages = [{"title": "T", "text": ONE}, {"text": f"{OTHER} {ANSWER}", "isgold": True}]
+    documents = [f"(Title: T) {ONE}", f"{OTHER} {ANSWER}"]
+    for row, given in (
+        ({"ctxs": passages, "answers": ["zzz", ANSWER]}, None),
+        ({"ctxs": passages}, f" {ANSWER} "),
+        ({"ctxs": passages, "answer": None}, ANSWER),
+        ({"documents": json.dumps(documents), "answer": ANSWER}, OTHER),
+    ):
+        check_asked(row | {"question": ONE}, given)
+        assert read_ask(row | {"question": ONE}, given) == Ask((*documents,), ONE, ANSWER)
+    passages[0]["text"] = ANSWER
+    assert read_ask({"ctxs": passages, "question": ONE}, ANSWER).documents[0] == f"(Title: T) {ANSWER}"
+    del passages[1]["isgold"]
+    with pytest.raises(ValueError, match="prompt: answer: expected one that stands in one document"):
+        check_asked({"ctxs": passages, "question": ONE}, ANSWER)
 
 
 ROW = {"documents": PARTS[:3], "question": ONE, "answer": ANSWER}
