@@ -9,6 +9,8 @@ from posbias import structured_kernels
 from posbias.configuration import RolloutConfig, config_text, read_config
 from posbias.rollout import masks
 from posbias.rollout.influence import rollout_matrix
+from posbias.rollout.kernels import attention_kernel
+from posbias.rollout.position_bias import LogBias, NoBias
 
 
 @pytest.fixture
@@ -93,3 +95,40 @@ def test_every_field_is_written(written):
     assert read_config(written(config_text(config))) == config
     without = config.model_copy(update={"save_dir": None})
     assert read_config(written(config_text(without))) == without
+
+
+@pytest.mark.parametrize(
+    ("asked", "mask"),
+    [
+        ({}, masks.causal()),
+        ({"mask_type": "full"}, masks.full()),
+        ({"mask_type": "sliding_window", "window_size": 2}, masks.sliding_window(2)),
+    ],
+)
+def test_every_mask(written, asked, mask):
+    assert read_config(written(changed(mask_config=asked))).kernels().mask == mask
+
+
+def test_biases_of_layers_say_how_many_heads_there_are_and_heads_have_their_weights(written):
+    log = {"kind": "log", "alpha": 1.5}
+    short = {"sequence_length": 6, "num_layers": 2, "position_bias": [[log, {"kind": "none"}], [log, log]]}
+    short["lambda_schedule_config"] = {"schedule_type": "constant", "lambda_const": 0.4}
+    assert read_config(written(short)).attention_config.num_heads == 2
+    weighed = read_config(written(short | {"attention_config": {"num_heads": 2, "head_weights": [[3.0, 1.0]]}}))
+    each = [attention_kernel(bias.logits(6), masks.causal()) for bias in (LogBias(1.5), NoBias())]
+    for t, weights in ((0, (0.75, 0.25)), (1, (1, 0))):
+        expected = weights[0] * each[0] + weights[1] * each[1]
+        np.testing.assert_allclose(weighed.kernels().dense(t, 6), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("num_layers", 0, "num_layers: expected greater than 0, received 0"),
+        ("save", 1, "save: expected no such field, received 1"),
+        ("lambda_schedule_config__lambdas_custom", ..., "lambda_schedule_config.lambdas_custom: expected a value, rec"),
+    ],
+)
+def test_what_is_wrong_is_said_in_short(written, field, value, said):
+    with pytest.raises(ValueError, match=f"config.yaml: {said}"):
+        read_config(written(changed(**{field: value})))

@@ -131,7 +131,9 @@ def test_the_command_writes_what_the_option_takes(file, tmp_path, capsys):
     assert command("design", "--measured", file, "-o", output) == 0, capsys.readouterr().err
     said = capsys.readouterr().out
     found = read_bias(str(output))
-    choice = design.choose_bias(design.read_attention(read_results(file)))
+    model = design.read_attention(read_results(file))
+    assert np.abs(model.kernels.sum(-1) - 1).max() < 1e-12, "rounded to 32 bits in the file"
+    choice = design.choose_bias(model)
     wish = layered_biases(choice.description, 3, 4)
     assert json.loads(description_text(layered_biases(found, 3, 4))) == json.loads(description_text(wish))
     assert (
@@ -163,6 +165,7 @@ def test_closed_forms_by_hand():
     assert forms["log, α = Σλ - 1"] == [{"kind": "log", "alpha": 0.5}] * 4
     assert forms["flat, τ = Σλ"] == [{"kind": "flat", "tau": 1.5}] * 4
     assert closed_forms(lambda_ * 0.01, 2)["log, α = Σλ - 1"][0]["alpha"] == -0.985
+    assert closed_forms(lambda_ * 1e-5, 2)["log, α = Σλ - 1"][0]["alpha"] == -0.999, "scale-free above -1"
 
 
 def test_the_command_writes_the_nearest_closed_form(tmp_path, monkeypatch, capsys):

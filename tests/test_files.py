@@ -41,3 +41,6 @@ def test_a_link_is_written_through_and_stays_one(tmp_path):
 def test_the_folder_of_data_can_be_given(tmp_path, monkeypatch):
     monkeypatch.setenv("POSBIAS_DATA", str(tmp_path))
     assert data_folder() == tmp_path
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("POSBIAS_DATA", "~/of-mine")
+    assert data_folder() == tmp_path / "of-mine"

@@ -77,6 +77,9 @@ def test_two_profiles_compared_by_hand():
     assert found.means == pytest.approx((0.25, 0.75))
     assert found.even == pytest.approx(0.25) and found.last == pytest.approx(0.25)
     assert found.interval is None and found.total_variation == pytest.approx(0.5)
+    turned = compare([0.0, 0.5, 0.5], [0.5, 0.5, 0.0])
+    assert turned.ordered and "the second is nearer the start throughout" in repr(turned)
+    assert repr(compare([0.2, 0.8], [0.2, 0.8])).endswith("means 0.800 and 0.800; the profiles are equal")
     assert "functions cross" in repr(compare([0.5, 0.0, 0.5], [0.0, 1.0, 0.0]))
     assert "rank correlation undefined" in repr(compare([0.5, 0.5], [0.2, 0.8]))
 

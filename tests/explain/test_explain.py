@@ -16,6 +16,7 @@ from posbias.engines.local import Reader as CacheReader
 from posbias.engines.local import open_reader
 from posbias.explain.explanation import answer
 from posbias.explain.measure import LEAST
+from posbias.explain.page import _shaded, segment_figure
 from posbias.explain.prompt import check_asked, read_ask, token_texts, without_label, write
 from posbias.predict import predict
 from posbias.prompts import Ask
@@ -214,6 +215,9 @@ def test_a_start_token_that_is_written_in_the_prompt_is_in_no_segment(place):
     assert np.array_equal(found.ids, bare.ids) and np.array_equal(found.segment, bare.segment)
     one, other = (token_texts(tokenizer, prompt) for prompt in (bare, found))
     assert other[2:] == one[2:] and other[1] == f"<s>{one[1]}"
+    for template, starts in ((TEMPLATE, 0), (tokenizer.bos_token + TEMPLATE, 1)):
+        tokenizer.chat_template = template
+        assert write(tokenizer, ROW, None).ids.count(0) == starts, "a template has its own"
 
 
 def test_documents_are_segments_by_their_headings_and_messages_go_through_the_template(place, tmp_path, capsys):
@@ -332,6 +336,14 @@ def test_the_answer_in_words_leads_with_the_deletion_and_says_who_disagrees():
     two = answer(segments([0.4, 0.6], np.nan, [-1.0, -2.0]))
     assert "most on Document 2" in two[0] and two[1:] == ["Gradient agrees: the most is on the same segment."]
     assert answer(segments([1.0], np.nan, np.nan)) == []
+
+
+def test_the_page_shades_by_share_and_sets_the_last_of_three_aside():
+    depths = _shaded(pd.DataFrame({"share": [0.1, 0.025, 0.0]}))["depth"]
+    assert depths.tolist() == pytest.approx([0.85, 0.425, 0])
+    three, two = (segments([1 / n] * n, [1 / n] * n, [-1.0] * n) for n in (3, 2))
+    told = ["the last segment’s aside" in segment_figure(table).caption for table in (three, two)]
+    assert told == [True, False]
 
 
 BAD_PROMPTS = {

@@ -140,3 +140,15 @@ def test_an_answer_without_tokens_of_its_own_is_refused():
 
     with server(joined) as (url, _), pytest.raises(ValueError, match="answer: expected one that begins where a token"):
         explain_served(ServedEngine(url, "m"), TEXT, answer="two")
+
+
+def test_a_server_without_chat_explains_an_answer_that_is_given():
+    def answer(path, request):
+        return (400, {"error": {"message": "no chat"}}) if "chat" in path else (200, scores(request["prompt"]))
+
+    with server(answer) as (url, _):
+        found = explain_served(ServedEngine(url, "m"), TEXT, answer=" two")
+        with pytest.raises(ValueError, match="status 400: .*no chat"):
+            explain_served(ServedEngine(url, "m"), TEXT)
+    assert found.own_answer is None and found.is_own is None and "itself" not in repr(found)
+    assert np.isfinite(found.segments["removed"]).all()

@@ -325,6 +325,15 @@ def test_spans_say_where_the_parts_of_a_prompt_are(task, template):
     assert tokenizer.decode(again.ids).removeprefix("<s>") == again.text
 
 
+@pytest.mark.parametrize(
+    ("template", "begin", "answer"), [(True, "", "1"), (True, "It is", " 1"), (False, "", " 1"), (False, "It is", " 1")]
+)
+def test_a_space_stands_before_an_answer_unless_a_template_ends_before_it(template, begin, answer):
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = TEMPLATE
+    assert write_prompt(tokenizer, "documents", Ask(("x", "y"), "q", "1", begin), template, True).answer == answer
+
+
 def test_a_template_that_rewrites_the_message_leaves_no_spans():
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = TEMPLATE.replace("m['content']", "m['content'] | upper")

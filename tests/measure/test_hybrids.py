@@ -238,9 +238,11 @@ def test_parts_of_gated_attention_are_those_of_a_plain_loop():
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("name", EVERY)
-def test_what_is_right_is_let_pass_and_parts_add_up_in_every_layer(name, attention):
-    instrument = Instrument(make(name, attention=attention))
+@pytest.mark.parametrize(
+    ("name", "changes"), [*((name, {}) for name in EVERY), ("granitemoehybrid", {"mamba_proj_bias": True})]
+)
+def test_what_is_right_is_let_pass_and_parts_add_up_in_every_layer(name, changes, attention):
+    instrument = Instrument(make(name, attention=attention, **changes))
     found = [json.loads(check.check_instrument(instrument, ids)) for ids in prompts(5, 24)]
     assert all(x["parts"] < check.SUMS / 100 and x["sums"] < check.SUMS / 5 for x in found)
     gradients = [x["gradient"] for x in found if x["gradient"] is not None]

@@ -38,6 +38,8 @@ def test_dominance_by_hand():
     early, late, crossing = np.array([0.6, 0.2, 0.2]), np.array([0.2, 0.2, 0.6]), np.array([0.3, 0.6, 0.1])
     assert dominates(late, early) and not dominates(early, late) and dominates(early, early)
     assert not dominates(crossing, early) and not dominates(early, crossing)
+    rounded = late + [1e-15, -1e-15, 0]
+    assert dominates(rounded, late) and not dominates(rounded, late, tolerance=0)
 
 
 @given(st.integers(1, 8), st.sampled_from(["full", "causal", "window"]), st.integers(0, 2**32 - 1))

@@ -60,6 +60,7 @@ ROWS = [
     (lambda: structured_kernels(2, weights=[1.0, -1.0]), "head_weights: expected weights"),
     (lambda: biased_kernels(2, [LOG] * 3, diagonal=[1.0, 2.0]), "diagonal: expected one number, (3,)"),
     (lambda: biased_kernels(2, [LOG] * 3, H=2), "position_bias: expected one bias, or one for each of 2 heads"),
+    (lambda: layered_biases([LOG], 3, 2), "position_bias: expected one bias, or one for each of 2 heads"),
     (lambda: layered_biases(3, 3, 2), "position_bias: expected a mapping, a list for heads, or a list of lists"),
     (lambda: layered_biases({"kind": "log", "alpha": np.nan}, 3), "position_bias.alpha: expected finite numbers"),
     (lambda: layered_biases({"kind": "log", "tau": 1.0}, 3), "position_bias: expected kind and alpha for log"),
