@@ -111,10 +111,10 @@ def test_every_mask(written, asked, mask):
 
 def test_biases_of_layers_say_how_many_heads_there_are_and_heads_have_their_weights(written):
     log = {"kind": "log", "alpha": 1.5}
-    short = {"sequence_length": 6, "num_layers": 2, "position_bias": [[log, {"kind": "none"}], [log, log]]}
+    short = {"sequence_length": 6, "num_layers": 2, "position_bias": [[log, *[{"kind": "none"}] * 2], [log] * 3]}
     short["lambda_schedule_config"] = {"schedule_type": "constant", "lambda_const": 0.4}
-    assert read_config(written(short)).attention_config.num_heads == 2
-    weighed = read_config(written(short | {"attention_config": {"num_heads": 2, "head_weights": [[3.0, 1.0]]}}))
+    assert read_config(written(short)).attention_config.num_heads == 3
+    weighed = read_config(written(short | {"attention_config": {"num_heads": 3, "head_weights": [[3.0, 1.0, 0.0]]}}))
     each = [attention_kernel(bias.logits(6), masks.causal()) for bias in (LogBias(1.5), NoBias())]
     for t, weights in ((0, (0.75, 0.25)), (1, (1, 0))):
         expected = weights[0] * each[0] + weights[1] * each[1]

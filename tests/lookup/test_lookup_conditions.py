@@ -107,6 +107,7 @@ def test_gains_are_paired_over_contexts_and_adjusted_for_how_many_there_are(worl
     table = found.compare_conditions()
     assert table["gain"].tolist()[1:] == pytest.approx([1 / 3, 1 / 12]) and table["worst"].tolist() == [0, 0, 0]
     assert table["worst_place"].tolist() == [1, 2, 1]
+    assert "With all documents: accuracy 0.00 0.00 0.00; " in str(found), "as it is"
     assert "sharper:2.0: right 0.33, worst 0.00 at place 2, gain +0.33 (" in str(found)
     raw = flip_p_value(np.full(4, 1 / 3))
     assert raw == pytest.approx(1 / 8, abs=0.03), "of sixteen patterns of signs two are as extreme"

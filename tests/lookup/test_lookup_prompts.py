@@ -12,7 +12,7 @@ from scipy.stats import beta
 
 from posbias.lookup import scores
 from posbias.lookup.contexts import choose_contexts, holds, make_contexts, read_rows, row_contexts
-from posbias.lookup.file import Found, verdict
+from posbias.lookup.file import Found, ends_text, verdict
 from posbias.lookup.tasks import Task
 from posbias.prompts import LAYOUT, Ask, answer_tokens, pieces, write_prompt
 
@@ -177,6 +177,13 @@ def test_what_a_lookup_says(found):
     found.results["correct"][0] = np.outer(np.arange(40) < 4, [1, 0, 0, 0])
     assert "cannot tell, since 2% of the answers are right, fewer than 5%; 3 rows lack `begin`" in found.verdict
     assert "By log-probability places are not told apart (p 1)" in repr(found)
+
+
+@pytest.mark.parametrize(("p", "said"), [(0.05, "differ (p 0.05)"), (0.051, "are not told apart (p 0.051)")])
+def test_places_are_told_apart_at_a_level_of_5_percent(found, monkeypatch, p, said):
+    found.results["correct"][:] = 1
+    monkeypatch.setattr("posbias.lookup.file.difference_p_value", lambda *_: p)
+    assert f"By accuracy places {said}: " in ends_text(found.results)
 
 
 def test_a_middle_that_is_lost_is_not_said_to_be_like_the_ends(found):

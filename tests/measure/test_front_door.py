@@ -6,10 +6,12 @@ import huggingface_hub
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+import xarray as xr
 
 import posbias
 from posbias.cli import main
 from posbias.measure.measurement import Measurement
+from posbias.settings import RUNGS
 from studies.summaries import summarise
 
 N, LENGTH = 6, 16
@@ -48,6 +50,16 @@ def test_the_five_lines_on_an_id_of_the_hub(place, tmp_path, monkeypatch):
     assert repr(opened).startswith("someone/tiny: bloom, 3 layers × 4 heads, ALiBi positions")
     assert "measured influence, 12 positions\nW1 0." in repr(posbias.compare(m.rollout("b"), m.influence))
     assert m.provenance["revision"] == commit
+
+
+def test_the_figure_leaves_the_ladder_out_and_provenance_what_is_of_the_file(measured):
+    dims = ("prompt", "rung", "pairing", "position")
+    ladder = xr.DataArray(np.ones((N, len(RUNGS), 1, LENGTH)), dims=dims, coords={"rung": [*RUNGS]})
+    climbed = Measurement(measured.results.assign(ladder_prompts=ladder).assign_attrs(summary="made"))
+    labels = [line.get_label() for line in climbed.plot().lines]
+    assert "value-maps" in climbed.variants and "layer shares" in labels and "value maps" not in labels
+    plt.close("all")
+    assert not {"summary", "posbias_schema"} & {*climbed.provenance} and climbed.provenance["length"] == LENGTH
 
 
 def test_objects_say_what_they_are(place, measured):

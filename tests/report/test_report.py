@@ -271,6 +271,14 @@ def test_the_verdict_says_what_each_test_found(measured, monkeypatch, last, even
     assert f"It is {words}." in said(found, "nearest")
 
 
+def test_layers_are_counted_from_one_and_long_states_are_looked_at_behind_the_first_quarter(measured):
+    caption = figures.mixing_figure(np.array([0.2, 0.4, 0.1]), None).caption
+    assert caption == "Attention adds most in layer 2, λ = 0.400, and least in layer 3, λ = 0.100."
+    long = Evidence(changed(measured, norm_ratio=np.array([11.0, 9.0, 12.0]))._subject(), resamples=10)
+    later = measured.results["attention"].values[[0, 2], LENGTH // 4 :, 0]
+    assert long.long_layers.tolist() == [0, 2] and long.first_attention == pytest.approx(later.mean())
+
+
 def test_the_closest_is_chosen_among_all_rows(measured):
     level = Evidence(made_of(measured, np.ones(LENGTH))._subject(), resamples=50)
     words = said(level, "nearest")
