@@ -309,6 +309,9 @@ def test_shuffled_tokens_are_measured_and_said_to_be(tmp_path):
     assert np.array_equal(again["tokens"], ids) and np.allclose(again["influence"], found.results["influence"])
     assert "profile: bias proper" in repr(found) and "profile" not in plain.attrs
     assert "of it earned by the order" in found.report(tmp_path / "r.html").read_text()
+    bare = how | {"special_tokens": False, "quantities": "influence"}
+    first, moved = (opened.measure(**bare, **more).results["tokens"] for more in ({}, {"condition": "order-shuffled"}))
+    assert np.array_equal(moved, conditions.order_shuffled(first.values)), "without start tokens none stays"
     inside = opened.measure(**how, condition="order-shuffled:inside")
     assert "what the order that is left earns" in repr(inside)
 

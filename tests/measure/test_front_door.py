@@ -62,6 +62,13 @@ def test_the_figure_leaves_the_ladder_out_and_provenance_what_is_of_the_file(mea
     assert not {"summary", "posbias_schema"} & {*climbed.provenance} and climbed.provenance["length"] == LENGTH
 
 
+def test_what_a_model_has_none_of_is_said_of_what_was_asked_for(measured):
+    lacking = dict.fromkeys(("no_attention", "no_kernels", "no_branches"), "layers without it")
+    lines = repr(Measurement(measured.results.assign_attrs(lacking))).splitlines()
+    told = [line for line in lines if line.endswith(": none, of a model with layers without it")]
+    assert [line.split(":")[0] for line in told] == ["kernels", "head gains"]
+
+
 def test_objects_say_what_they_are(place, measured):
     opened = posbias.open(place / "llama")
     assert repr(opened).endswith(
