@@ -96,6 +96,7 @@ def test_one_more_prediction_is_one_function(results, monkeypatch):
     np.testing.assert_allclose(m.rollout("halved"), [4 / 15, 4 / 15, 7 / 15])
     assert "halved" in m.variants and "later" not in m.variants
     assert m.compare()["halved"].wasserstein == pytest.approx(m.compare()["even"].wasserstein / 2)
+    assert {one.names[1] for one in m.compare().values()} == {"m, measured influence"}, "baselines are of it"
     rows = [row[0] for row in score_cells(Evidence(m._subject(), resamples=10))]
     assert "the measured curve and equal shares, half each" in rows and "later" not in rows
     assert m._subject().missing["later"] == "needs --quantities with gravity"
