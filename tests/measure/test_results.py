@@ -189,6 +189,14 @@ def test_a_summary_has_what_needs_the_matrices_and_not_them(tmp_path, path):
     assert (tmp_path / "s.nc").stat().st_size < path.stat().st_size
 
 
+def test_matrices_and_rollouts_of_prompts_are_kept_in_32_bits_and_other_numbers_in_64(path):
+    with xr.open_dataset(path, engine="h5netcdf") as kept:
+        sizes = {str(name): x.dtype.itemsize for name, x in kept.data_vars.items() if x.dtype.kind == "f"}
+        wide = {name for name in sizes if name in ("rollout_own", "ladder_prompts") or "query" in kept[name].dims}
+    assert {"attention", "rollout_own"} <= wide < {*sizes}
+    assert sizes == {name: 4 if name in wide else 8 for name in sizes}
+
+
 def test_prompts_are_kept_to_ten_bits_or_not_at_all(path):
     results = read_results(path)
     kept, left = summarise(results)["influence_prompts"].values, results["influence_prompts"].values
