@@ -167,12 +167,13 @@ def assemble(
 
 def told_of_rows(contexts: Sequence[Context], about: Mapping[str, Any]) -> dict[str, int]:
     """Return in how many rows the document that answers is first, and how many lack what an exact score needs."""
-    asked, found = [context.asks["competing"][0] for context in contexts], {}  # the document that answers first
+    asked, found = [context.asks["competing"][0] for context in contexts], {}
     bare = sum(not ask.begin for ask in asked)
     if bare and (about["score"], about["rows"]) == ("exact", "given"):
         found["without_begin"] = bare
     if all(ask.scores for ask in asked):
-        found["right_first"] = sum(ask.scores[0] == max(ask.scores) for ask in asked)
+        right = [context.asks.get("oracle", context.asks["competing"])[0].scores[0] for context in contexts]
+        found["right_first"] = sum(score == max(ask.scores) for score, ask in zip(right, asked, strict=True))
     return found
 
 

@@ -196,8 +196,10 @@ def _index(gold: Any) -> int | None:
         return None
 
 
-def row_contexts(rows: Sequence[Ask]) -> list[Context]:
+def row_contexts(rows: Sequence[Ask], once: bool = False) -> list[Context]:
     """Return what is asked of each row: the document that answers moves through all places, the others stay.
+
+    With ``once`` the documents are as the row has them, and there is one place.
 
     Documents of another question are those of the next row in which the answer does not stand; without such a row for
     each, that arm is left out.
@@ -206,11 +208,12 @@ def row_contexts(rows: Sequence[Ask]) -> list[Context]:
     found = []
     for row, others in zip(rows, strange, strict=True):
         own = row.documents[1:]
-        asks = {"competing": move_first(row, own)}
-        if others is not None and None not in strange:
+        as_given = np.argsort(-np.array(row.scores), kind="stable").tolist()
+        asks = {"competing": (row.with_documents(as_given),) if once else move_first(row, own)}
+        if others is not None and None not in strange and not once:
             asks["not_competing"] = move_first(row, others)
-        asks["closed_book"] = (replace(row, documents=(), scores=()),) * len(row.documents)
-        asks["oracle"] = (row.with_documents([0]),) * len(row.documents)
+        asks["closed_book"] = (replace(row, documents=(), scores=()),) * len(asks["competing"])
+        asks["oracle"] = (row.with_documents([0]),) * len(asks["competing"])
         found.append(Context(asks, any(answers(text, row) for text in own)))
     return found
 
@@ -226,7 +229,7 @@ def _of_another_question(rows: Sequence[Ask], k: int) -> tuple[str, ...] | None:
 
 def choose_contexts(task: Task, rows: Sequence[Ask] | None, count: int, seed: int) -> list[Context]:
     """Return what is asked, of rows or made up; an answer of the model's own is not begun for it."""
-    contexts = make_contexts(task, count, seed) if rows is None else row_contexts(rows)
+    contexts = make_contexts(task, count, seed) if rows is None else row_contexts(rows, task.places == 1)
     if task.score != "contains":
         return contexts
     found = []

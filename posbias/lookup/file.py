@@ -126,7 +126,8 @@ class Found:
                 told.append(f"{SHORT[score]} {' '.join(f'{x:.2f}' for x in mean)}")
             lines.append(f"{ARMS[str(arm)].capitalize()}: {'; '.join(told)}")
         lines += [*said_of_answers(results), *said_of_heads(results)]
-        lines += [ends_text(results), *law_text(results).splitlines()]
+        if results.sizes["place"] > 1:
+            lines += [ends_text(results), *law_text(results).splitlines()]
         if "closed_book" in results["arm"] and of_arm(results, "correct", "closed_book").mean() >= MOST_KNOWN:
             lines.append("Many answers are known without documents: where they stand matters less than it could")
         if twice := int(results["twice"].sum()):
@@ -182,8 +183,9 @@ def describe(results: xr.Dataset) -> str:
     attrs = results.attrs
     made = "rows given" if attrs["rows"] == "given" else attrs["dataset"]
     size, noun = results.sizes, NOUNS[str(attrs["task"])]
+    many = size["place"] if size["place"] > 1 else "the row's"
     return (
-        f"{size['place']} {noun}s in a prompt of {attrs['tokens']} tokens ({made}, {attrs['form']}), "
+        f"{many} {noun}s in a prompt of {attrs['tokens']} tokens ({made}, {attrs['form']}), "
         f"{size['context']} {unit(results)}"
     )
 
@@ -213,7 +215,8 @@ def verdict(results: xr.Dataset) -> str:
     found = judge(correct)
     if found is None:
         if P < 3:
-            return f"The middle is lost: cannot tell from {P} places, which have none."
+            asked = f"{P} places, which have none" if P > 1 else "rows that are asked once, as they are"
+            return f"The middle is lost: cannot tell from {asked}."
         right = f"{correct.mean():.0%} of the answers are right, fewer than {LEAST_RIGHT:.0%}"
         if bare := int(results.attrs.get("without_begin", 0)):
             right += f"; {bare} rows lack `begin`, the first words of an answer"

@@ -81,6 +81,8 @@ def read_law(results: xr.Dataset) -> Reading:
         expected = "a lookup that kept which document each answer is from"
         raise errors.invalid("reading", expected, "an older one")
     source, P = results["source"].values, results.sizes["place"]
+    if P == 1:
+        raise errors.invalid("reading", "rows asked with the right document at each place", "each row asked once")
     if source.ndim != 2 or not ((source >= UNKNOWN) & (source < P)).all():
         raise errors.invalid("source", f"places {UNKNOWN} to {P - 1}", "others")
     return fit_reading(source.astype(int))

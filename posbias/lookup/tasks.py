@@ -61,7 +61,9 @@ class Task:
 
     name: str
     places: int | None = setting(
-        None, "Documents or pairs in a prompt that is made up; 8, of kv 16. Rows have their own number."
+        None,
+        "Documents or pairs in a prompt that is made up; 8, of kv 16. Rows have their own number, and 1 with them asks "
+        "each once, its documents as they are.",
     )
     arms: str | None = setting(
         None,
@@ -85,7 +87,7 @@ class Task:
         if self.name not in TASKS:
             raise errors.invalid("task", f"one of {', '.join(TASKS)}", self.name or "an empty name")
         if self.places is not None:
-            errors.positive_integer("places", self.places, minimum=2)
+            errors.positive_integer("places", self.places, minimum=1 if self.name == "documents" else 2)
         if self.score not in (None, *WAYS):
             raise errors.invalid("score", f"one of {', '.join(WAYS)}", self.score)
         if self.form not in (None, "template", "plain"):
@@ -111,8 +113,12 @@ class Task:
         """Raise ValueError for what belongs to another task, and for made-up contexts beside a user's own."""
         if rows is not None and self.name != "documents":
             raise errors.invalid("rows", f"none with the task {self.name}", repr(rows)[:60])
-        if rows is not None and self.places is not None:
-            raise errors.invalid("places", "none beside rows, which have as many as documents", self.places)
+        if rows is not None and self.places not in (None, 1):
+            raise errors.invalid("places", "1, or none, beside rows, which have as many as documents", self.places)
+        if rows is None and self.places == 1:
+            raise errors.invalid("places", "an integer of at least 2 without rows", 1)
+        if self.places == 1 and self.heads:
+            raise errors.invalid("heads", "none beside places 1, where the right document is at any place", self.heads)
         if prompts is not None:
             errors.positive_integer("prompts", prompts)
 
