@@ -181,8 +181,8 @@ def test_the_readme_says_why_and_what_helps_as_the_chapters_do():
         assert sentence in prose
     assert (
         f"of {remedies['ordered_questions']}, with eight passages in the order of a search, SmolLM2 answers "
-        f"{share['ordered_as_is']} with all of them, {share['ordered_search_last']} with the search's best moved to "
-        f"the end, {share['ordered_search_alone']} with the search's first alone, for a fifth of the tokens "
+        f"{share['ordered_as_is']} with all of them, {share['ordered_search_last']} in its reverse order, the "
+        f"best last, {share['ordered_search_alone']} with the search's first alone, for a fifth of the tokens "
         f"(these two are not told apart), and "
         f"{share['ordered_one_by_one_likely']} with the one that makes the question likeliest"
     ) in prose

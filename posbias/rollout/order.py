@@ -80,20 +80,3 @@ def is_monotone(K: Float[np.ndarray, "n n"] | Sequence, *, tolerance: float = RO
     """
     masses = prefix_masses(errors.stochastic_kernel("K", K))
     return bool((np.diff(masses, axis=0) <= tolerance).all())
-
-
-def monotone_rearrangement(K: Float[np.ndarray, "n n"] | Sequence) -> Float[np.ndarray, "n n"]:
-    """Return the stochastically monotone kernel whose prefix masses are those of K, sorted cutoff by cutoff.
-
-    For every cutoff k the n prefix masses of K are handed out anew, the largest to row 1. Sorting the columns of
-    an array keeps its rows in order, so that each row stays a distribution; a causal or sliding-window mask is
-    kept as well. A monotone kernel is returned as it is: every monotone kernel can come out, which is what a
-    random test wants.
-
-    >>> monotone_rearrangement(np.array([[0.25, 0.75], [1.0, 0.0]]))
-    array([[1.  , 0.  ],
-           [0.25, 0.75]])
-    """
-    masses = prefix_masses(errors.stochastic_kernel("K", K))
-    masses = -np.sort(-masses / masses[:, -1:], axis=0)
-    return np.diff(masses, axis=1, prepend=0.0)

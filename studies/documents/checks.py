@@ -219,8 +219,6 @@ def document_checks(seen: Evidence) -> list[Check]:
     found = [lost_check("D-U", "", "Among competing documents the middle is lost.", competing, said, rng)]
     found += control_checks(seen, rng)
     said = f"plain text, {len(plain)} contexts: {three(plain)}"
-    found.append(
-        lost_check("D-form", "documents", "The middle is lost in plain text too.", plain, said, rng)
-    )
+    found.append(lost_check("D-form", "documents", "The middle is lost in plain text too.", plain, said, rng))
     found += [pairs_check(seen, rng), *predict_checks(seen, rng)]
     return found if seen.real is None else [real_check(seen, np.random.default_rng(9)), *found]

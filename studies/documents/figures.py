@@ -29,9 +29,7 @@ def draw_answers(seen: Evidence) -> Figure:
     """Draw right answers by place of the right document: invented facts, and real questions where there are any."""
     real = seen.real
     axes: Any
-    fig, axes = plt.subplots(
-        1, 1 if real is None else 2, figsize=(7.2, 3.0), sharey=True, squeeze=False
-    )
+    fig, axes = plt.subplots(1, 1 if real is None else 2, figsize=(7.2, 3.0), sharey=True, squeeze=False)
     left = axes[0, 0]
     draw_places(left, seen.competing, BLACK, "competing documents", (2.6, 0.42))
     draw_places(left, seen.others, BLUE, "other facts", (3.6, 0.66))

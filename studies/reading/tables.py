@@ -83,7 +83,7 @@ def own_features(places: int) -> dict[str, Float[np.ndarray, "P P K"]]:
     return {name: np.concatenate(features, -1) for name, features in parts.items()}
 
 
-ALONG = {
+ALONG: dict[str, Callable[[np.ndarray], list[np.ndarray]]] = {
     "": lambda place: [],
     "distance": lambda place: [-np.abs(np.subtract.outer(place, place))],
     "trend": lambda place: [np.outer(place, place)],

@@ -12,7 +12,6 @@ from jaxtyping import Float
 from posbias.rollout import masks
 from posbias.rollout.kernels import attention_kernel
 from posbias.rollout.logits import alibi_slopes
-from posbias.rollout.order import monotone_rearrangement
 from posbias.rollout.structured import structured_kernels
 from studies.theorems.forces import sort_stacks
 
@@ -70,5 +69,5 @@ def draw_families(draws: Draws) -> Families:
     }
     families = {name: A.dense(0, N) for name, A in structured.items()}
     unsorted = attention_kernel(draws.rng.normal(scale=2, size=(T, N, N)), masks.causal())
-    families["random, monotone"] = np.stack([monotone_rearrangement(A) for A in unsorted])
+    families["random, monotone"] = sort_stacks(unsorted)
     return Families({name: np.broadcast_to(A, (T, N, N)) for name, A in families.items()}, unsorted)

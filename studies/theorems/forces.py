@@ -63,7 +63,10 @@ def mean_kernel(
 def sort_stacks(A: Float[np.ndarray, "*over n n"]) -> Float[np.ndarray, "*over n n"]:
     """Return the stochastically monotone kernels whose prefix masses are those of A, sorted at every cutoff.
 
-    Source: :func:`posbias.rollout.order.monotone_rearrangement`, for every leading axis at once.
+    For every cutoff k the n prefix masses of a kernel are handed out anew, the largest to row 1. Sorting the columns
+    of an array keeps its rows in order, so that each row stays a distribution; a causal or sliding-window mask is kept
+    as well. A monotone kernel is returned as it is: every monotone kernel can come out, which is what a random test
+    wants.
 
     >>> sort_stacks(np.array([[[0.25, 0.75], [1.0, 0.0]]]))
     array([[[1.  , 0.  ],

@@ -27,7 +27,6 @@ LISTS = {
     "is_monotone": lambda f, x: f(x(A)),
     "mean_position": lambda f, x: f(x(A[2])),
     "mix_heads": lambda f, x: f(x([A, B])),
-    "monotone_rearrangement": lambda f, x: f(x(A)),
     "normalised_wasserstein": lambda f, x: f(x(A[2]), x(B[2])),
     "prefix_masses": lambda f, x: f(x(A)),
     "rollout_matrix": lambda f, x: f(x([A, B]), x([0.1, 0.2])),

@@ -279,7 +279,9 @@ def test_bad_rows_are_refused_before_the_model_is_loaded(place, tmp_path, capsys
     [
         ({"task": "sort"}, "task: expected one of documents, kv"),
         ({"task": "kv", "places": 1}, "places: expected an integer of at least 2, received 1"),
-        ({"places": 4, "rows": ROWS}, "places: expected none beside rows"),
+        ({"places": 4, "rows": ROWS}, "places: expected 1, or none, beside rows"),
+        ({"places": 1}, "places: expected an integer of at least 2 without rows"),
+        ({"places": 1, "rows": ROWS, "heads": "0.1"}, "heads: expected none beside places 1"),
         ({"task": "kv", "rows": ROWS}, "rows: expected none with the task kv"),
         ({"task": "kv", "arms": "not_competing"}, "arms: expected some of competing, closed_book"),
         ({"form": "template"}, "form: expected plain for a tokenizer without a chat template"),

@@ -68,6 +68,24 @@ def test_the_order_of_a_row_is_that_of_a_search_wherever_the_right_document_is_p
         assert told.sel(condition=name).values[0] == pytest.approx([by_hand] * 3, abs=1e-4)
 
 
+def test_rows_asked_once_are_as_they_are_given(world, tmp_path):
+    model, network, tokenizer = world
+    found = model.lookup(rows=ROWS, places=1, arms="competing,oracle", conditions=["order:best-last"])
+    told = found.results["log_probability"]
+    assert told.sizes["place"] == 1 and found.results.attrs["right_first"] == 0
+    for name, order in {"as is": 1, "order:best-last": -1}.items():
+        ask = Ask(tuple(ROWS[2]["documents"][::order]), "two?", "37", "It")
+        prompt = write_prompt(tokenizer, "documents", ask, False, True)
+        by_hand = Reader(network, False).answer(prompt.ids, prompt.answer_ids)[0]
+        assert float(told.sel(condition=name, arm="competing")[2, 0]) == pytest.approx(by_hand, abs=1e-4)
+    said = repr(posbias.load_lookup(found.save(tmp_path / "f.nc")))
+    assert "the row's documents" in said and "cannot tell from rows that are asked once" in said
+    assert "best document" not in said and "answers is first in 0 of 4" in said
+    with pytest.raises(ValueError, match="each row asked once"):
+        _ = found.reading
+    assert found.figure(tmp_path / "f.png").exists()
+
+
 def test_what_is_printed_names_the_condition_to_choose():
     columns = {"right": [0.2, 0.6, 0.9, 0.7], "low": [np.nan, 0.2, -0.1, 0.3], "p": [np.nan, 0.05, 0.01, 0.06]}
     columns |= {"gain": [np.nan, 0.4, 0.7, 0.5], "visible": [np.nan, 0.2, 1.4, 0.2]}

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from posbias import attention_kernel, dominates, is_monotone, masks, monotone_rearrangement, stochastic_monotonicity
-from posbias.rollout.order import prefix_masses
+from posbias import dominates, is_monotone, stochastic_monotonicity
 
 
 def violations_ref(K):
@@ -40,15 +39,3 @@ def test_dominance_by_hand():
     assert not dominates(crossing, early) and not dominates(early, crossing)
     rounded = late + [1e-15, -1e-15, 0]
     assert dominates(rounded, late) and not dominates(rounded, late, tolerance=0)
-
-
-@given(st.integers(1, 8), st.sampled_from(["full", "causal", "window"]), st.integers(0, 2**32 - 1))
-def test_rearrangement_is_monotone_keeps_the_mask_and_its_fixed_points(n, kind, seed):
-    mask = {"full": masks.full(), "causal": masks.causal(), "window": masks.sliding_window(3)}[kind]
-    K = attention_kernel(np.random.default_rng(seed).normal(scale=2, size=(n, n)), mask)
-    M = monotone_rearrangement(K)
-    assert is_monotone(M, tolerance=1e-14) and (M >= 0).all()
-    assert np.abs(M.sum(axis=1) - 1).max() < 1e-14
-    assert not M[~mask.matrix(n)].any()
-    assert np.abs(np.sort(prefix_masses(M), axis=0) - np.sort(prefix_masses(K), axis=0)).max() < 1e-14
-    assert np.abs(monotone_rearrangement(M) - M).max() < 1e-14

@@ -76,7 +76,6 @@ ROWS = [
     (lambda: posbias.dominates([1.0], [0.5, 0.5]), "profiles: expected the same number"),
     (lambda: posbias.is_monotone(BAD), "K: expected rows"),
     (lambda: posbias.stochastic_monotonicity(BAD), "K: expected rows"),
-    (lambda: posbias.monotone_rearrangement(BAD), "K: expected rows"),
     (lambda: u_shape(np.full(5, 0.2), ends=3), "profile: expected at least 8 positions"),
     (lambda: u_shape(np.full(5, 0.2), smooth=2), "smooth: expected an odd width"),
     (lambda: posbias.mean_position([0.5, 0.4]), "profile: expected probabilities that sum to 1"),

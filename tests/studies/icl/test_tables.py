@@ -35,8 +35,6 @@ def test_scores_by_hand():
 
 def test_the_lead_is_over_the_guess_and_settings_are_resampled():
     found = agreement_intervals(POINTS.assign(guess=[1, 1, 1, 1]), GROUPS, least=0.01)
-    assert found.loc["all", "ahead"] == pytest.approx(
-        1 / 3
-    )  # right for both of a, the guess for one
+    assert found.loc["all", "ahead"] == pytest.approx(1 / 3)  # right for both of a, the guess for one
     assert found.loc["a", ["ahead_low", "ahead_high"]].tolist() == [0.5, 0.5]  # one setting: nothing to resample
     assert found.loc["all", "ahead_low"] == 0 and found.loc["all", "ahead_high"] == 0.5

@@ -13,10 +13,7 @@ def made(near):
     """Return predictions that are the truth but for noise, or the truth turned round."""
     rng, truth = np.random.default_rng(0), np.linspace(1, 3, 20)
     rows = truth * np.exp(0.2 * rng.standard_normal((40, 20)))
-    judged = {
-        t: Judged({"even": np.full(20, 0.05)}, rows[k::2], np.arange(20))
-        for k, t in enumerate(TEXTS)
-    }
+    judged = {t: Judged({"even": np.full(20, 0.05)}, rows[k::2], np.arange(20)) for k, t in enumerate(TEXTS)}
     names = {name for pairs in PARTS.values() for pair in pairs for name in pair} - {"even"}
     names |= {"contributions-own", *r.OTHERS}
     away = np.tile(np.linspace(3, 0.1, 20), (6, 1))
@@ -40,9 +37,7 @@ def test_what_is_nearer_passes_and_what_is_not_does_not():
     assert all(check.passed and not check.how["undecided"] for check in rival_checks(made(True)))
     first = rival_checks(made(False))[0]
     assert not first.passed and "without the first" in first.reason
-    assert not any(
-        any(runs) for check in rival_checks(made(True)) for runs in check.broken.values()
-    )
+    assert not any(any(runs) for check in rival_checks(made(True)) for runs in check.broken.values())
 
 
 def test_influence_moves_to_the_first_token():

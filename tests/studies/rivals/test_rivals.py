@@ -41,9 +41,7 @@ def whole_parts(layer):
 
 def test_parts_add_up_to_what_the_model_computes(model):
     seen = []
-    watch = [
-        (x.self_attn, lambda module, args, out: seen.append(out[0])) for x in model.model.layers
-    ]
+    watch = [(x.self_attn, lambda module, args, out: seen.append(out[0])) for x in model.model.layers]
     with hooked(after=watch):
         layers = read_layers(model, prompts(1)[0])
     for layer, out, after in zip(layers, seen, layers[1:], strict=False):

@@ -2,8 +2,12 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from studies.theorems import force_checks, logit_checks, u_shapes
+from posbias import attention_kernel, is_monotone, masks
+from posbias.rollout.order import prefix_masses
+from studies.theorems import force_checks, forces, logit_checks, u_shapes
 from studies.theorems.drifts import Draws
 
 
@@ -46,3 +50,15 @@ def test_a_u_needs_each_force():
     assert u_shapes.only_together(found)
     assert not u_shapes.only_together(found | {u_shapes.ALL: u_shapes.bumps(0.03)})
     assert not u_shapes.only_together(found | {"no mask": found[u_shapes.ALL]})
+
+
+@given(st.integers(1, 8), st.sampled_from(["full", "causal", "window"]), st.integers(0, 2**32 - 1))
+def test_rearrangement_is_monotone_keeps_the_mask_and_its_fixed_points(n, kind, seed):
+    mask = {"full": masks.full(), "causal": masks.causal(), "window": masks.sliding_window(3)}[kind]
+    K = attention_kernel(np.random.default_rng(seed).normal(scale=2, size=(n, n)), mask)
+    M = forces.sort_stacks(K)
+    assert is_monotone(M, tolerance=1e-14) and (M >= 0).all()
+    assert np.abs(M.sum(axis=1) - 1).max() < 1e-14
+    assert not M[~mask.matrix(n)].any()
+    assert np.abs(np.sort(prefix_masses(M), axis=0) - np.sort(prefix_masses(K), axis=0)).max() < 1e-14
+    assert np.abs(forces.sort_stacks(M) - M).max() < 1e-14
