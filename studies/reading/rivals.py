@@ -121,6 +121,7 @@ def rival_numbers(seen: Evidence) -> dict[str, float]:
         "planned": len(PLANNED), "behind": int((behind[0] & behind[1])[list(PLANNED)].sum()),
         "behind_once": int((behind[0] ^ behind[1])[list(PLANNED)].sum()), "without_distance": least,
     }  # fmt: skip
+    numbers["answers"] = answers_apart(seen)
     numbers |= named("mistakes", tables.of_resamples(eight, among_mistakes))
     numbers |= named("first", tables.of_resamples(eight, own(0))) | named("last", tables.of_resamples(eight, own(-1)))
     numbers |= named("first_pull", tables.of_resamples(eight, first_pull))
@@ -166,6 +167,15 @@ def random_halves(sets: Counts, chance_high: float, draws: int = 200) -> dict[st
     found = drawn_deviances(sets, draws)
     low, middle, high = np.quantile(found, [0.05, 0.5, 0.95])
     return {"halves": middle, "halves_low": low, "halves_high": high, "halves_above": np.mean(found > chance_high)}
+
+
+def answers_apart(seen: Evidence, draws: int = 200) -> float:
+    """Return the mean deviance if single answers are drawn for the halves, and not whole sets."""
+    total, rng, found = seen.totals["eight"].astype(int), np.random.default_rng(2), []
+    for _ in range(draws):
+        half = rng.binomial(total, 0.5)
+        found.append(deviance(half[None].astype(float), (total - half)[None].astype(float)))
+    return float(np.mean(found))
 
 
 def halves_check(seen: Evidence) -> Check:

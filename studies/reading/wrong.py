@@ -23,6 +23,13 @@ def inner_near_share(counts: Counts) -> float:
     return near_share(counts * inner[:, None])
 
 
+def two_near_share(counts: Counts) -> float:
+    """Return the share within two places among wrong answers that ask for a place whose neighbours are no ends."""
+    P = len(counts)
+    inner = counts * ((np.arange(P) >= 2) & (np.arange(P) < P - 2))[:, None]
+    return float(inner[distances(P) <= 2].sum() - inner.trace()) / float(inner.sum() - inner.trace())
+
+
 def last_share(counts: Counts) -> float:
     """Return the share of the last document among wrong answers.
 
@@ -33,7 +40,7 @@ def last_share(counts: Counts) -> float:
 
 
 SHARES: dict[str, Callable[[Counts], float]] = {
-    "near": near_share, "inner": inner_near_share, "later": later_share, "last": last_share,
+    "near": near_share, "inner": inner_near_share, "two": two_near_share, "later": later_share, "last": last_share,
 }  # fmt: skip
 """What the page counts among wrong answers, by name."""
 

@@ -147,17 +147,19 @@ def shift_said(seen: Evidence) -> dict[str, str]:
 
 
 def contrasts_said(seen: Evidence) -> dict[str, str]:
-    """Return how places 4 and 5 asked for differ from the ends asked for, in the middle and at the ends: all seeds."""
-    both = [arms for arms in seen.by_seed.values() if {"middle", "ends"} <= {*arms}]
+    """Return how trainings that differ in places alone differ in the middle and at the ends: points, and intervals.
+
+    Places 4 and 5 less the ends in the middle, and every place less places 4 and 5 at the ends.
+    """
     said = {}
-    for name, at in (("middle", tables.MIDDLE), ("ends", tables.ENDS)):
+    for name, (one, other), at in (
+        ("middle", ("middle", "ends"), tables.MIDDLE), ("ends", ("every", "middle"), tables.ENDS),
+    ):  # fmt: skip
         found = []
-        for arms in both:
-            of_middle, of_ends = (
-                arms[x]["correct"].values[:, at].astype(np.float64).mean(1) for x in ("middle", "ends")
-            )
-            found.append(paired_difference(of_middle - of_ends))
-        points = sorted(abs(round(100 * x.mean)) for x in found)
+        for arms in [arms for arms in seen.by_seed.values() if {one, other} <= {*arms}]:
+            of_one, of_other = (arms[x]["correct"].values[:, at].astype(np.float64).mean(1) for x in (one, other))
+            found.append(paired_difference(of_one - of_other))
+        points = sorted(round(100 * x.mean) for x in found) or [0]
         said[f"why_contrast_{name}"] = f"{points[0]} to {points[-1]}"
         said[f"why_contrast_{name}_said"] = listed([ranged((x.mean, x.low, x.high)) for x in found])
     return said

@@ -145,7 +145,7 @@ def test_wrong_answers_are_counted_near_away_from_the_ends_later_and_last():
     counts[0, 1] = counts[3, 4] = counts[4, 1] = counts[2, 7] = 1
     counts[5, 5] = 9
     assert {name: share(counts) for name, share in wrong.SHARES.items()} == {
-        "near": 0.5, "inner": pytest.approx(1 / 3), "later": 0.75, "last": 0.25,
+        "near": 0.5, "inner": pytest.approx(1 / 3), "two": pytest.approx(1 / 3), "later": 0.75, "last": 0.25,
     }  # fmt: skip
     assert wrong.SHARES["near"](wrong.alike(counts)) == pytest.approx((1 + 2 + 2 + 2) / 28)
 

@@ -109,11 +109,11 @@ def test_a_control_that_gains_in_the_middle_contradicts():
 
 
 def test_trainings_that_differ_in_places_alone_are_compared():
-    arms = {"middle": answers(0, 1), "ends": answers(1, 0)}
-    seen = evidence.Evidence({}, {0: arms, 1: arms | {"middle": answers(0, 0)}, 2: {"middle": answers(1, 1)}})
+    arms = {"every": answers(1, 1), "middle": answers(0, 1), "ends": answers(1, 0)}
+    seen = evidence.Evidence({}, {0: arms, 1: arms | {"middle": answers(1, 0)}, 2: {"middle": answers(1, 1)}})
     found = evidence.contrasts_said(seen)
-    assert (found["why_contrast_middle"], found["why_contrast_ends"]) == ("0 to 100", "100 to 100")
-    assert found["why_contrast_ends_said"].startswith("-1.00 (") and "0.00 (" in found["why_contrast_middle_said"]
+    assert (found["why_contrast_middle"], found["why_contrast_ends"]) == ("0 to 100", "0 to 100")
+    assert found["why_contrast_ends_said"].startswith("1.00 (") and " and 0.00 (" in found["why_contrast_middle_said"]
 
 
 def test_a_control_contradicts_only_if_each_of_its_seeds_does():
