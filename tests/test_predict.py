@@ -105,3 +105,12 @@ def test_one_more_prediction_is_one_function(results, monkeypatch):
 def test_a_mean_over_prompts_weighs_each_by_what_it_has():
     rows = xr.DataArray([[9.0, 1.0], [1.0, 1.0]], dims=("prompt", "position"))
     assert predict._mean(rows) == pytest.approx([10 / 12, 2 / 12])
+
+
+def test_each_rung_of_the_ladder_has_its_own_name():
+    rungs = {"vectors": "value-maps", "positions": "value-maps-positional", "fixed-attention": "fixed-attention"}
+    rungs["independent"] = "independent-layers"
+    values = np.random.default_rng(0).dirichlet(np.ones(4), (2, len(rungs)))
+    results = xr.Dataset({"ladder_prompts": (("prompt", "rung", "position"), values)}, {"rung": list(rungs)})
+    for k, name in enumerate(rungs.values()):
+        np.testing.assert_allclose(predict.PREDICTORS[name].function(results), values[:, k].mean(0))

@@ -9,6 +9,7 @@ from lookup_worlds import byte_tokenizer
 from measuring import make, refused, status
 
 import posbias
+from posbias.cli.served import engine_kept
 from posbias.engines.local import LocalEngine
 from posbias.lookup.answers import contains
 from posbias.lookup.contexts import read_rows
@@ -214,3 +215,16 @@ def test_documents_that_are_made_up_follow_the_seed():
         look_up_served(engine, Task("documents", places=3, score="contains"), None, prompts=2, seed=seed)
         asked.append(engine.asked)
     assert asked[0] != asked[1] == asked[2]
+
+
+def test_answers_so_far_stay_where_a_run_breaks_off(tmp_path, monkeypatch):
+    """They go once the output is written, and not before."""
+    monkeypatch.setattr("posbias.engines.served.ServedEngine", lambda *_, kept, **__: kept.write_text("an answer"))
+    serving, output = {"server": "http://localhost:1/v1", "model": "m", "concurrency": 1}, tmp_path / "o.nc"
+    for broken in (KeyboardInterrupt, ValueError):
+        with pytest.raises(broken), engine_kept(serving, output):
+            raise broken
+        assert [path.read_text() for path in tmp_path.iterdir()] == ["an answer"]
+    with engine_kept(serving, output):
+        pass
+    assert not [*tmp_path.iterdir()]
