@@ -64,6 +64,9 @@ def test_the_table_counts_by_place_and_says_where_a_head_leans():
     asked = np.array([0, 1, 0, 1])
     pointed = np.stack([[0, 0, 0, 0], [0, 1, 1, 0]], axis=-1)[:, None]  # each right in half, the second at both places
     assert heads_table(pointed, asked, 2).index.tolist() == ["0.1", "0.0"], "of equals the better one at its worst"
+    pointed = np.zeros((4, 2, 3), dtype=int)  # two layers of three heads
+    pointed[:, 1, 0] = asked
+    assert heads_table(pointed, asked, 2).index[0] == "1.0"
 
 
 def test_what_cannot_be_read_is_said_in_a_line():
