@@ -161,6 +161,7 @@ def search_numbers(entry: xr.Dataset, searched: xr.Dataset) -> dict[str, Any]:
         "right_searched_said": f"{hits.sum()} ({share:.0%}, {low:.0%} to {high:.0%})",
         "right_both": int((deletion & hits).sum()),
         "right_neither": int((~deletion & ~hits).sum()),
+        "right_either": int((deletion | hits).sum()),
         "right_search_missed": int((~hits).sum()),
         "right_deletion_alone": int((deletion & ~hits).sum()),
         "right_search_alone": int((hits & ~deletion).sum()),
