@@ -190,7 +190,7 @@ def test_the_readme_says_why_and_what_helps_as_the_chapters_do():
     searched = f"A search for the answer's words finds {source['right_searched']} of these {source['right_answers']}."
     assert searched in prose
     ends = glued("proper")
-    assert "about half of its lead at the end goes" in prose
+    assert "about half of the end's lead in influence goes" in prose
     assert 0.4 < float(ends["why_part_alike"]) < 0.6, "each text counted alike"
     assert "whether any of the beginning's does is undecided" in prose
     assert float(ends["why_first_drawn_alike"]) >= float(ends["why_first_text_alike"])
