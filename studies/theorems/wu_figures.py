@@ -141,9 +141,9 @@ def draw_residual(seen: Evidence) -> Figure:
     left.set(xlabel="depth $T$ (layers)", yscale="log", ylim=(1e-12, 3), title="causal mask alone, token 4")
     left.set_ylabel("largest predicted influence")
     places = {1.0: (66, 0.022), 0.5: (34, 0.029), 0.2: (10.5, 0.048), 0.1: (2.2, 0.082)}
-    for (lam, spot), style in zip(places.items(), LINE_STYLES, strict=False):
+    for (lam, spot), dashes in zip(places.items(), LINE_STYLES, strict=False):
         p = decay.residual_profile(lam)
-        (line,) = right.plot(p[:101], linestyle=style)
+        (line,) = right.plot(p[:101], linestyle=dashes)
         look: Any = {"color": line.get_color()}
         beyond = f" (last token: {p[0]:.2f})" if p[0] > 0.09 else ""
         right.text(*spot, f"$λ = {lam:g}${beyond}", **look)
