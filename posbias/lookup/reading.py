@@ -144,9 +144,7 @@ def fit_choices(
     w, ridge = np.zeros(flat.shape[1]), 2 * RIDGE * np.eye(flat.shape[1])
     total = counts.sum(1, keepdims=True)
     for _ in range(STEPS):
-        z = features @ w
-        p = np.exp(z - z.max(-1, keepdims=True))  # a softmax; SciPy's own checks take longer than this
-        p /= p.sum(-1, keepdims=True)
+        p = softmax(features @ w, axis=-1)
         expected = total * p
         slope = (counts - expected).ravel() @ flat - ridge @ w
         means = (p[:, None] @ features)[:, 0]

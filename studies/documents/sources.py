@@ -338,8 +338,7 @@ def fall_numbers(seen: Sources) -> dict[str, Any]:
     least = up(float(first["no source"].max()))
     found = {
         "surely": surely, "others_most": falls.others, "small": int((first["one source"] <= surely).sum()),
-        "found_surely": int((first["one source"] > surely).sum()),
-        "unknown": int((~seen.known).sum()), "unknown_large": int((-seen.removed[~seen.known].min(-1) > surely).sum()),
+        "unknown": int((~seen.known).sum()),
         "all_answers": seen.known.size, "sets": len(seen.source),
         "contexts": seen.kept["exceptions"].sizes["context"], "alike": len(first["made-up answer"]),
         "resembled": falls.resembled, "twice": len(second["two sources"]), "twice_rest": second["two sources"].min(),

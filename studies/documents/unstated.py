@@ -162,7 +162,6 @@ def search_numbers(entry: xr.Dataset, searched: xr.Dataset) -> dict[str, Any]:
         "right_both": int((deletion & hits).sum()),
         "right_neither": int((~deletion & ~hits).sum()),
         "right_either": int((deletion | hits).sum()),
-        "right_search_missed": int((~hits).sum()),
         "right_deletion_alone": int((deletion & ~hits).sum()),
         "right_search_alone": int((hits & ~deletion).sum()),
         "right_again": int(searched["right"].sum()),

@@ -178,8 +178,6 @@ def beginning_numbers(order: xr.Dataset) -> dict[str, Any]:
         "why_second_drawn": float(parts[1]),
         "why_middle_drawn": float(parts[EIGHTH:-EIGHTH].mean()),
         **first_numbers(order),
-        "why_last_over_text": float(over_middle(alike[tables.WRITTEN][0][::-1])),
-        "why_last_over_drawn": float(over_middle(alike[tables.PROPER][0][::-1])),
         **amount_numbers(order),
         "why_over_text": float(text),
         "why_over_drawn": float(drawn),

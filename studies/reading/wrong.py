@@ -15,19 +15,22 @@ from studies.reading.questions import share_interval
 Counts = Float[np.ndarray, "P P"]
 
 
+def asked_inside(counts: Counts) -> Counts:
+    """Return the answers that ask for a place whose neighbours are no ends."""
+    place = np.arange(len(counts))
+    return counts * ((place >= 2) & (place < len(counts) - 2))[:, None]
+
+
 def inner_near_share(counts: Counts) -> float:
-    """Return the share of a neighbour among wrong answers that ask for a place whose neighbours are no ends."""
-    P = len(counts)
-    inner = np.zeros(P)
-    inner[2 : P - 2] = 1
-    return near_share(counts * inner[:, None])
+    """Return the share of a neighbour among wrong answers of :func:`asked_inside`."""
+    return near_share(asked_inside(counts))
 
 
 def two_near_share(counts: Counts) -> float:
-    """Return the share within two places among wrong answers that ask for a place whose neighbours are no ends."""
-    P = len(counts)
-    inner = counts * ((np.arange(P) >= 2) & (np.arange(P) < P - 2))[:, None]
-    return float(inner[distances(P) <= 2].sum() - inner.trace()) / float(inner.sum() - inner.trace())
+    """Return the share within two places among wrong answers of :func:`asked_inside`."""
+    inside = asked_inside(counts)
+    near = inside[distances(len(counts)) <= 2].sum()
+    return float((near - inside.trace()) / (inside.sum() - inside.trace()))
 
 
 def last_share(counts: Counts) -> float:

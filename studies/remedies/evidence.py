@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from jaxtyping import Bool, Float, Int
-from scipy.stats import binomtest
 
 from posbias.lookup.scores import RESAMPLES, paired_difference
 from studies.remedies import real, searched, tables
@@ -331,7 +330,6 @@ def alarm_numbers(seen: Evidence) -> dict[str, Any]:
         "alarm_low": judged.alarm.low,
         "alarm_wrong": int(wrong.sum()),
         "alarm_wrong_rung": int((rings & wrong).sum()),
-        "alarm_missed": int((wrong & ~rings).sum()),
         "alarm_right": int((~wrong).sum()),
         "alarm_right_rung": int((rings & ~wrong).sum()),
         "alarm_pointed": float((every.pointed == asked).mean()),
@@ -340,5 +338,4 @@ def alarm_numbers(seen: Evidence) -> dict[str, Any]:
         "alarm_none": int(none.sum()),
         "alarm_none_of": none.size,
         **real_alarm_numbers(seen.real),
-        "alarm_false_most": float(binomtest(int((rings & ~wrong).any(1).sum()), len(wrong)).proportion_ci(0.95).high),
     }
