@@ -26,6 +26,7 @@ def part(measure: Any, questions: int, length: int) -> Part:
 PARTS = {
     "floors": part(measure_floors, 150, 200),
     "eight": part(partial(measure_places, places=8), 100, 1100),
+    "mixed": part(partial(measure_places, places=8, at=(0, 3, 5, 7), mixed=True), 100, 1100),
     "twenty": part(partial(measure_places, places=20, at=(0, 4, 9, 14, 19)), 40, 2800),
     "keys": part(measure_keys, 10, 6000),
 }

@@ -4,11 +4,17 @@ Claim D-real, set on 2026-11-29 before the first run: among eight passages the m
 ends are right more often than the places between them, each with a 95 % interval over questions
 above 0 and p at most .05 (:func:`posbias.lookup.scores.judge`); it is not lost if one of the two
 differences is at most .1 with its whole interval.
+
+Part ``mixed``, set on 2026-11-30 before its run: the same 100 questions with the seven competitors in an order drawn
+at random, the same at each of four places of the right passage, so that no place goes with the strongest competitor.
+Each end is ahead of the two places between if the interval over questions of the difference is above 0 and p, by
+flipping its signs, at most .05. We expect the last to be ahead, and the first to stay undecided.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -47,21 +53,34 @@ MEANINGS = {
 }
 
 
-def measure_places(settings: Settings, places: int, at: Sequence[int] | None = None) -> xr.Dataset:
-    """Return scores (question, place) with the right passage at each place among BM25's competitors."""
+def measure_places(
+    settings: Settings, places: int, at: Sequence[int] | None = None, *, mixed: bool = False
+) -> xr.Dataset:
+    """Return scores (question, place) with the right passage at each place among BM25's competitors.
+
+    ``mixed``: these stand in an order drawn at random, the same at each place, in place of the search's.
+    """
     stands = tuple(range(places)) if at is None else tuple(at)
     rows = make_rows(read_questions(), settings.prompts, places, settings.seed)
+    if mixed:
+        rows = [mix_competitors(row, k) for k, row in enumerate(rows)]
 
     def prompts(question: Question) -> list[tuple[Passage, ...]]:
         return [question.at(place) for place in stands]
 
-    data = _measure(settings, rows, prompts, f"questions-held-{places}-{len(stands)}")
+    data = _measure(settings, rows, prompts, f"questions-held-{places}-{len(stands)}{'-mixed' * mixed}")
     data["rank"] = (
         "question",
         np.array([row.rank for row in rows], dtype=np.int16),
         {"long_name": MEANINGS["rank"]},
     )
     return data.assign_coords(place=list(stands))
+
+
+def mix_competitors(question: Question, seed: int) -> Question:
+    """Return a question whose competitors stand in an order drawn at random."""
+    order = np.random.default_rng(seed).permutation(len(question.competitors))
+    return replace(question, competitors=tuple(question.competitors[k] for k in order))
 
 
 def measure_floors(settings: Settings) -> xr.Dataset:

@@ -7,6 +7,7 @@ from typing import Any
 from posbias.models.loading import Source
 from studies.making import Part, main
 from studies.remedies.indirect import measure_indirect
+from studies.remedies.likely_orders import measure_likely_orders
 from studies.remedies.measure import BEST, TEN, measure_alarm, measure_heads, measure_remedy
 from studies.remedies.questions import measure_question_remedy, measure_questions, measure_searched
 from studies.remedies.real_sources import measure_real_search, measure_real_sources
@@ -72,6 +73,7 @@ REAL = {
 """Those on Liu et al.'s questions that the part ``questions`` has not, which asks the others together."""
 PARTS["questions"] = part(measure_questions, 50, 1100)
 PARTS["searched"] = part(measure_searched, 150, 1100)
+PARTS["likely-orders"] = part(measure_likely_orders, 150, 1100)
 for name, text in REAL.items():
     PARTS[f"questions-{name}"] = part(partial(measure_question_remedy, text=text), 50, 1100)
 PARTS["indirect"] = part(measure_indirect, 24)

@@ -28,6 +28,13 @@ R-real, ``searched``, 100 new questions, set on 2026-11-29 before their run
     the count above was of 50 questions, and left each way undecided. Each is judged once more, by the same limits, on
     the next 100 questions alone, each way asked with the right passage where the search has it. We expect all three
     that send one passage to help (gains of .14, .15 and .20 on the 50), and the search's best last to stay undecided.
+R-real, ``likely orders``, set on 2026-11-30 before their run
+    on the same 100 questions, whose answers in the search's order, with its best last and with the likeliest alone are
+    known: all eight with the likeliest last, or first, and two passages, by the likelihood or by the search, the best
+    last. Each helps by the limits above, over the search's order, Holm over these four. Two pairs are planned, Holm
+    over the two: the likeliest last against the search's best last (the better choice, the same length), and the
+    likeliest alone against the likeliest last (the same choice, the shorter prompt). We expect that the likeliest last
+    helps and is ahead of the search's best last, and that alone is ahead of last by .05 to .15, too little to be seen.
 R-alarm, ``real``, set on 2026-11-29 before it was counted
     on Liu et al.'s questions that have both (heads chosen on invented facts, four places): of the answers whose first
     line one passage alone holds, the heads point at another passage for at least half of the wrong ones and at most .1

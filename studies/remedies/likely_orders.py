@@ -1,0 +1,71 @@
+"""The likelihood of the question as what orders passages: all of them, or the two best, the best last or first.
+
+On the 100 questions of :func:`studies.remedies.questions.measure_searched`, so that what gains, the better
+choice or the shorter prompt, can be told apart. Thresholds stand in :mod:`studies.remedies.checks`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import xarray as xr
+
+from posbias import errors
+from posbias.conditions.each.order import arranged
+from posbias.lookup.answers import MOST, UNTIL
+from posbias.settings import Settings
+from studies.making import go_on
+from studies.questions.asks import write_ask
+from studies.remedies.measure import BEST, Row, open_engine, provenance, unfinished
+from studies.remedies.questions import MEANINGS, PLACES, SEEN, Ranked, is_right, load_rows
+from studies.summaries import stacked
+
+ORDERS = {
+    "likely-last": ("likelihood", "best-last", PLACES),
+    "likely-first": ("likelihood", "best-first", PLACES),
+    "likely-two": ("likelihood", "best-last", 2),
+    "search-two": ("search", "best-last", 2),
+}
+"""Ranking, order, and how many of the best passages are kept."""
+
+
+def measure_likely_orders(settings: Settings) -> xr.Dataset:
+    """Return right answers (question, remedy) to passages in orders by the likelihood, and to two of them."""
+    rows = load_rows(settings)[SEEN:]
+    if not rows:
+        raise errors.invalid("prompts", f"more than {SEEN}, which were counted before", settings.prompts)
+    engine = open_engine(settings)
+    write = partial(write_ask, engine.tokenizer)
+
+    def read(k: int) -> Row:
+        engine.forget()
+        ranked = Ranked(rows[k], engine, write, BEST, at=(rows[k].rank,))
+        [plain] = ranked.asks
+        asks = []
+        for ranking, kind, keep in ORDERS.values():
+            [scores] = ranked.scores[ranking]
+            best = arranged(PLACES, scores, "best-first")[:keep]
+            asks.append(plain.with_documents(best if kind == "best-first" else best[::-1]))
+        prompts, row = [write(ask) for ask in asks], []
+        for prompt, ask, (ranking, *_) in zip(prompts, asks, ORDERS.values(), strict=True):
+            [said] = engine.generate([prompt], MOST, UNTIL)
+            requests, tokens = ranked.costs[ranking]
+            row.append({
+                "correct": np.array(is_right(rows[k], said.text)),
+                "kept": np.array(plain.documents[rows[k].rank] in ask.documents),
+                "requests": np.array(requests + 1),
+                "tokens_read": np.array(tokens + len(prompt.ids) + len(said.ids)),
+            })  # fmt: skip
+        first = np.argmax(ranked.scores["likelihood"][0]) == rows[k].rank
+        return {**stacked(row), "rank": np.array(rows[k].rank), "likeliest": np.array(first)}
+
+    found = go_on(len(rows), read, unfinished(settings, "questions-likely-orders"), "questions")
+    meanings = MEANINGS | {"likeliest": "1 where the right passage makes the question likeliest"}
+    dims = {"rank": ("question",), "likeliest": ("question",)}
+    arrays = {
+        name: (dims.get(name, ("question", "remedy")), x.astype(np.int32), {"long_name": meanings[name]})
+        for name, x in found.items()
+    }
+    about = {"dataset": "nq-open-oracle, Liu et al. 2023", "first": SEEN}
+    return xr.Dataset(arrays, {"remedy": list(ORDERS)}, provenance(settings) | about)
