@@ -68,7 +68,8 @@ def measure_places(
     def prompts(question: Question) -> list[tuple[Passage, ...]]:
         return [question.at(place) for place in stands]
 
-    data = _measure(settings, rows, prompts, f"questions-held-{places}-{len(stands)}{'-mixed' * mixed}")
+    name = f"questions-held-{places}-{len(stands)}"
+    data = _measure(settings, rows, prompts, f"{name}-mixed" if mixed else name)
     data["rank"] = (
         "question",
         np.array([row.rank for row in rows], dtype=np.int16),
