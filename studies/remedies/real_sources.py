@@ -14,10 +14,16 @@ Claim R-alarm, part ``real-deletion``, set on 2026-11-30 before wrong answers we
 others were, and not counted so): where the passage that three heads point at is not the one that
 deletion names, the answer is wrong. It holds if the alarm rings for at least half of 60 wrong answers,
 drawn at random among all, and for at most a tenth of the right ones.
+
+Look-up, set on 2026-11-30 before its count, without a threshold: what a user does by hand is done by a rule,
+:func:`new_names` and :func:`holding_all`; counted is how many right answers add a name or number, and how
+many of these one passage alone, several or none have in full, with the right one among them. Beside deletion's first
+and BM25's first stand the fair rivals of reading both: BM25's first two, and deletion's two largest falls.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -39,6 +45,7 @@ from studies.remedies.measure import BEST, Row, open_engine, provenance, unfinis
 from studies.remedies.questions import AT, PLACES, is_right, load_rows
 from studies.results import load
 
+WORD = re.compile(r"\w+")
 DRAWN = 63
 """Seed of the wrong answers that are explained."""
 MEANINGS = {
@@ -50,6 +57,10 @@ MEANINGS = {
     "removed_short": "the same of the accepted answer in it alone, given the words before; NaN where there is none",
     "reader": "the passage, from 0, that head 6 of layer 18 points at from the answer's tokens",
     "searched": "the passage, from 0, that BM25 puts first for the answer's first line, among the eight",
+    "searched_next": "the passage that BM25 puts second for it",
+    "names": "how many names and numbers the answer's first line adds to the question",
+    "named_by": "how many passages, title and text, hold all of these; 0 where there are none",
+    "named_right": "1 where the right passage is among them",
     "fetched": "the passage that three heads point at from the question",
 }
 
@@ -83,22 +94,48 @@ def answers_asked(questions: int, wrong: int) -> np.ndarray:
     return np.random.default_rng(DRAWN).permutation(np.argwhere(~right))[:wrong]
 
 
-def search_passages(line: str, passages: Sequence[str]) -> int:
-    """Return the passage that BM25 puts first for an answer's line, among these alone; the first among equals.
+def search_scores(line: str, passages: Sequence[str]) -> np.ndarray:
+    """Return BM25's score of each passage for the words of an answer's line, among these passages alone.
 
-    >>> search_passages("It was built by Eiffel.", ["A bridge in Rome", "Eiffel has built a tower"])
-    1
+    >>> search_scores("It was built by Eiffel.", ["A bridge in Rome", "Eiffel has built a tower"]).argmax()
+    np.int64(1)
     """
     import bm25s
 
     search = bm25s.BM25()
     search.index(bm25s.tokenize(list(passages), stopwords="en", show_progress=False), show_progress=False)
     words = bm25s.tokenize([line], stopwords="en", show_progress=False, return_ids=False)[0]
-    return int(np.argmax(search.get_scores(words))) if words else 0
+    return np.asarray(search.get_scores(words) if words else np.zeros(len(passages)))
+
+
+def new_names(line: str, question: str) -> list[str]:
+    """Return names and numbers that an answer's line adds to its question: runs of words with a capital or a digit.
+
+    The first word counts if it is part of such a run or has a digit: every line begins with a capital.
+
+    >>> new_names("The tower was built by Gustave Eiffel in 1889.", "who built the tower in Paris?")
+    ['Gustave Eiffel', '1889']
+    """
+    known = set(WORD.findall(question.lower()))
+    words = WORD.findall(line)
+    runs: list[list[str]] = [[]]
+    for k, word in enumerate(words):
+        capital = word[0].isupper() and (k > 0 or words[1:2] and words[1][0].isupper())
+        if (capital or any(map(str.isdigit, word))) and word.lower() not in known:
+            runs[-1].append(word)
+        elif runs[-1]:
+            runs.append([])
+    return [" ".join(run) for run in runs if run]
+
+
+def holds_all(names: Sequence[str], passage: str) -> bool:
+    """Say whether a passage holds all names as whole words, whatever their capitals; no names are held by none."""
+    text = f" {' '.join(WORD.findall(passage)).lower()} "
+    return bool(names) and all(f" {name.lower()} " in text for name in names)
 
 
 def measure_real_search(settings: Settings) -> xr.Dataset:
-    """Return by right answer of ``real-sources`` the passage that a search for its whole first line puts first."""
+    """Return by right answer of ``real-sources`` what a search for its first line, and for its names alone, finds."""
     engine, rows = open_engine(settings), load_rows(settings)
     write = partial(write_ask, engine.tokenizer)
     entry = load("remedies")["smollm2.real-sources"]
@@ -108,11 +145,22 @@ def measure_real_search(settings: Settings) -> xr.Dataset:
         k, at = int(entry["question"][asked[n]]), int(entry["at"][asked[n]])
         engine.forget()
         [given] = engine.generate([write(as_ask(rows[k], at))], MOST, UNTIL)
-        found = search_passages(first_line(given.text), [one.text for one in rows[k].at(at)])
-        again = is_right(rows[k], given.text)
-        return {"question": np.array(k), "at": np.array(at), "right": np.array(again), "searched": np.array(found)}
+        line, passages = first_line(given.text), rows[k].at(at)
+        best = np.argsort(-search_scores(line, [one.text for one in passages]), kind="stable")
+        names = new_names(line, rows[k].text)
+        holding = [place for place, one in enumerate(passages) if holds_all(names, str(one))]
+        return {
+            "question": np.array(k),
+            "at": np.array(at),
+            "right": np.array(is_right(rows[k], given.text)),
+            "searched": best[0],
+            "searched_next": best[1],
+            "names": np.array(len(names)),
+            "named_by": np.array(len(holding)),
+            "named_right": np.array(at in holding),
+        }
 
-    found = go_on(len(asked), read, unfinished(settings, "real-search"), "answers")
+    found = go_on(len(asked), read, unfinished(settings, "real-lookup"), "answers")
     arrays = {name: (("answer",), x.astype(np.int16), {"long_name": MEANINGS[name]}) for name, x in found.items()}
     return xr.Dataset(arrays, attrs=provenance(settings) | {"dataset": "nq-open-oracle, Liu et al. 2023"})
 
