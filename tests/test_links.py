@@ -163,8 +163,10 @@ def test_the_readme_has_the_accuracies_of_the_chapter_documents():
     answers = int(glued("source")["source_prompts"])
     assert f"({answers} of {answers}, almost by construction" in prose, "as the chapter asserts"
     of, named, head = (int(glued("source")[f"right_{x}"]) for x in ("answers", "deletion", "reader"))
-    assert f"Of {of} right answers to real questions" in prose
-    assert f"deletion named the right passage of {named}, and the head of {head}." in prose
+    assert f"of {of} right answers to real questions" in prose
+    assert f"Of these {of} deletion named the right passage of {named}, and one attention head that of {head}." in prose
+    mixed = [f"{100 * float(kept[f'mixed_{x}_share']):.3g} %" for x in ("first", "last", "middle")]
+    assert "In random order ({}, {} and {}), and among twenty passages".format(*mixed) in prose
 
 
 def test_the_readme_says_why_and_what_helps_as_the_chapters_do():
@@ -184,11 +186,12 @@ def test_the_readme_says_why_and_what_helps_as_the_chapters_do():
         f"{share['ordered_as_is']} with all of them, {share['ordered_search_last']} in its reverse order, the "
         f"best last, {share['ordered_search_alone']} with the search's first alone, for a fifth of the tokens "
         f"(these two are not told apart), and "
-        f"{share['ordered_one_by_one_likely']} with the one that makes the question likeliest"
+        f"{share['ordered_one_by_one_likely']} with the one that makes the question likeliest "
+        f"({share['ordered_likely_last']} with all eight, that one last)"
     ) in prose
     source = glued("source")
-    searched = f"A search for the answer's words finds {source['right_searched']} of these {source['right_answers']}."
-    assert searched in prose
+    first, two = source["right_searched"], source["right_searched_two"]
+    assert f"has the right passage first for {first}, and among its first two for {two}." in prose
     ends = glued("proper")
     assert "about half of the end's lead in influence goes" in prose
     assert 0.4 < float(ends["why_part_alike"]) < 0.6, "each text counted alike"

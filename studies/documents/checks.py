@@ -6,19 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from posbias.lookup.scores import SMALL, judge, paired_difference
+from posbias.lookup.scores import LEVEL, SMALL, judge, paired_difference
 from studies.checks import Check
 from studies.documents import tables
 from studies.documents.evidence import (
     Evidence,
     Right,
     ends_less_middle,
-    judge_places,
     last_less_first,
     ranked,
     verdict_of,
     with_interval,
 )
+from studies.documents.questions import judge_mixed, judge_places
 
 LITTLE = 0.25
 """Of the questions, set after the run."""
@@ -61,7 +61,6 @@ def lost_check(row: str, part: str, said: str, correct: Right, figure: str, rng:
 def real_check(seen: Evidence, rng: np.random.Generator) -> Check:
     """Return the check that the middle of real questions is lost; its threshold is in ``studies.questions.measure``."""
     correct = seen.real
-    assert correct is not None
     found, differ = verdict_of(correct), judge_places(seen)
     shuffled = [is_lost(rng.permuted(correct, axis=1)) for _ in range(20)]
     ends = ", ".join(f"{k} {with_interval(differ[k], '+.2f')}" for k in ("first", "last"))
@@ -73,6 +72,24 @@ def real_check(seen: Evidence, rng: np.random.Generator) -> Check:
         {"places of each question shuffled": shuffled}, "an end is not above the middle",
         {"undecided": found.lost == "open"},
     )  # fmt: skip
+
+
+def mixed_checks(seen: Evidence) -> list[Check]:
+    """Return the checks that an end is ahead where rivals stand in a drawn order (``studies.questions.measure``)."""
+    correct = seen.questions["mixed"]["correct"].values.astype(float)
+    found = []
+    for name, (lead, p) in judge_mixed(seen).items():
+        signs = np.random.default_rng(10).choice([-1, 1], (20, len(correct)))
+        ahead = correct[:, 0 if name == "first" else -1] - correct[:, 1:-1].mean(1)
+        found.append(Check(
+            "D-real", f"mixed, {name}", f"Real questions, rivals in a drawn order: the {name} place is ahead.",
+            lead.high > 0,
+            f"{len(correct)} questions: {with_interval(lead, '+.2f')} above the two places between, p {p:.3f}",
+            "the interval over questions is below 0 (undecided unless it is above 0 with p at most .05)",
+            {"signs of the lead at random": [paired_difference(ahead * x).low > 0 for x in signs]},
+            "the place is behind", {"undecided": not (lead.low > 0 and p <= LEVEL)},
+        ))  # fmt: skip
+    return found
 
 
 def lost_by_competition(one: Right, other: Right) -> bool:
@@ -221,4 +238,4 @@ def document_checks(seen: Evidence) -> list[Check]:
     said = f"plain text, {len(plain)} contexts: {three(plain)}"
     found.append(lost_check("D-form", "documents", "The middle is lost in plain text too.", plain, said, rng))
     found += [pairs_check(seen, rng), *predict_checks(seen, rng)]
-    return found if seen.real is None else [real_check(seen, np.random.default_rng(9)), *found]
+    return [real_check(seen, np.random.default_rng(9)), *mixed_checks(seen), *found]

@@ -90,16 +90,15 @@ class Evidence:
         return {name: tables.rank_table(self.predictors, x) for name, x in scores.items()}
 
     @property
-    def real(self) -> Right | None:
-        """Right answers to real questions among eight passages, by question and place, if there are any."""
-        entry = self.questions.get("eight")
-        return None if entry is None else entry["correct"].values.astype(float)
+    def real(self) -> Right:
+        """Right answers to real questions among eight passages, by question and place."""
+        return np.asarray(self.questions["eight"]["correct"].values, dtype=float)
 
     @property
     def floors(self) -> tuple[float, float]:
         """Share of the same real questions answered without a passage, and with the right one alone."""
         correct = self.questions["floors"]["correct"].values.astype(float)
-        correct = correct if self.real is None else correct[: len(self.real)]
+        correct = correct[: len(self.real)]
         return float(correct[:, 0].mean()), float(correct[:, 1].mean())
 
 
@@ -193,77 +192,6 @@ def shares_by_place(stem: str, correct: Float[np.ndarray, "C P"]) -> dict[str, f
     return {f"{stem}_{name}_share": float(x.mean()) for name, x in at.items()}
 
 
-def question_numbers(seen: Evidence) -> dict[str, Any]:
-    """Return right answers to real questions by place, and the verdict on their middle."""
-    correct = seen.real
-    if correct is None:
-        return {}
-    closed, oracle = seen.floors
-    found, differ = verdict_of(correct), judge_places(seen)
-    entry = seen.questions["eight"]
-    return {
-        "questions_asked": len(correct),
-        "questions_closed": closed,
-        "questions_oracle": oracle,
-        "questions_first": correct[:, 0].mean(),
-        "questions_middle": correct[:, 1:-1].mean(),
-        "questions_last": correct[:, -1].mean(),
-        "questions_best": correct.mean(0).max(),
-        "questions_worst": correct.mean(0).min(),
-        "questions_rows_first": rows_to_see(differ["first"], len(correct)),
-        "questions_rows_last": rows_to_see(differ["last"], len(correct)),
-        "questions_rows_safe": 1.5 * rows_to_see(differ["first"], len(correct)),
-        "questions_lost": LOST[found.lost],
-        "questions_tokens": float(entry["tokens"].mean()),
-        "questions_rank": float((entry["rank"] == 0).mean()),
-        "questions_same": float(entry["same"].mean()),
-        "questions_first_said": with_interval(differ["first"], ".2f"),
-        "questions_last_said": with_interval(differ["last"], ".2f"),
-    }
-
-
-def same_of_eight(seen: Evidence, first_ahead: Float[np.ndarray, "Q"]) -> dict[str, str]:
-    """Return right answers to the questions asked with twenty passages when eight are given, and how the lead changes.
-
-    Both entries begin with the same questions.
-    """
-    of_eight = seen.questions["eight"]["correct"].values[: len(first_ahead)].astype(np.float64)
-    first, between, last = of_eight[:, 0], of_eight[:, 1:-1].mean(1), of_eight[:, -1]
-    return {
-        "twenty_of_eight": f"{first.mean():.0%} first, {between.mean():.0%} between and {last.mean():.0%} last",
-        "twenty_change_said": with_interval(paired_difference(first_ahead - (first - between)), "+.2f"),
-    }
-
-
-def twenty_numbers(seen: Evidence) -> dict[str, Any]:
-    """Return right answers among twenty passages, by place, and the lead of either end over the three between."""
-    entry = seen.questions.get("twenty")
-    if entry is None:
-        return {}
-    correct = entry["correct"].values.astype(float)
-    between = correct[:, 1:-1].mean(1)
-    return {
-        "twenty_asked": len(correct),
-        "twenty_by_place": ", ".join(f"{share:.0%}" for share in correct.mean(0)),
-        "twenty_first_said": with_interval(paired_difference(correct[:, 0] - between), "+.2f"),
-        "twenty_last_said": with_interval(paired_difference(correct[:, -1] - between), "+.2f"),
-        **same_of_eight(seen, correct[:, 0] - between),
-    }
-
-
-def key_numbers(seen: Evidence) -> dict[str, Any]:
-    """Return how often the value of a key is found in long objects, by place, and how often its first letters are."""
-    entry = seen.questions.get("keys")
-    if entry is None:
-        return {}
-    return {
-        "keys_asked": len(entry["dictionary"]),
-        "keys_tokens": f"{float(entry['tokens'].mean()):,.0f}",
-        "keys_right": ", ".join(str(x) for x in entry["correct"].values.sum(0)),
-        "keys_begun": ", ".join(str(x) for x in entry["begun"].values.sum(0)),
-    }
-
-
 def rows_to_see(found: Difference, rows: int) -> float:
     """Return how many rows show a difference of this size in four of five samples, in tens; no number shows none.
 
@@ -271,29 +199,6 @@ def rows_to_see(found: Difference, rows: int) -> float:
     400
     """
     return math.inf if found.mean == 0 else math.ceil(rows * (found.visible / found.mean) ** 2 / 10) * 10
-
-
-def real_answer(seen: Evidence) -> str:
-    """Return in a sentence right answers to real questions by place."""
-    if seen.real is None:
-        return "Real questions were not asked by place yet."
-    x = question_numbers(seen)
-    return (
-        f"Of {x['questions_asked']} real questions about passages of Wikipedia SmolLM2 answers "
-        f"{x['questions_first']:.0%} correctly if the right passage is first, {x['questions_last']:.0%} if it is last, "
-        f"and {x['questions_middle']:.1%} between."
-    )
-
-
-def judge_places(seen: Evidence) -> dict[str, Difference]:
-    """Return by how much each end is above the middle of real questions."""
-    correct = seen.real
-    assert correct is not None
-    middle = correct[:, 1:-1].mean(1)
-    return {
-        "first": paired_difference(correct[:, 0] - middle),
-        "last": paired_difference(correct[:, -1] - middle),
-    }
 
 
 def order_numbers(seen: Evidence) -> dict[str, Any]:
@@ -347,6 +252,11 @@ def form_numbers(seen: Evidence) -> dict[str, int]:
     }
 
 
+def end_less_between(x: Float[np.ndarray, "C P"], end: int) -> Difference:
+    """Return by how much the share of right answers at an end is above the mean of the places between."""
+    return paired_difference(x[:, end] - x[:, 1:-1].mean(1))
+
+
 def form_table(seen: Evidence) -> pd.DataFrame:
     """Return right answers at the ends and between, of every form and number of documents."""
     rows, C = {}, len(seen.competing)
@@ -356,7 +266,8 @@ def form_table(seen: Evidence) -> pd.DataFrame:
             "first place": x[:, 0].sum(),
             "average between": x[:, 1:-1].sum(0).mean(),
             "last place": x[:, -1].sum(),
-            "last minus first (95%)": with_interval(last_less_first(x), "+.0f", C),
+            "first less between (95%)": with_interval(end_less_between(x, 0), "+.0f", C),
+            "last less between (95%)": with_interval(end_less_between(x, -1), "+.0f", C),
         }
     return pd.DataFrame(rows).T.rename_axis("prompt")
 
@@ -380,8 +291,6 @@ def predicted_numbers(seen: Evidence) -> dict[str, Any]:
 
 
 def numbers(seen: Evidence) -> dict[str, Any]:
-    """Return all numbers of the page."""
+    """Return all numbers of invented facts."""
     found = place_numbers(seen) | used_numbers(seen) | order_numbers(seen) | row_numbers(seen)
-    found |= form_numbers(seen) | predicted_numbers(seen)
-    found |= question_numbers(seen) | twenty_numbers(seen) | key_numbers(seen)
-    return found | {"documents_real_answer": real_answer(seen)}
+    return found | form_numbers(seen) | predicted_numbers(seen)

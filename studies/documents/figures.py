@@ -26,25 +26,24 @@ def draw_places(ax: Any, right: Right, colour: str, label: str, at: tuple[float,
 
 
 def draw_answers(seen: Evidence) -> Figure:
-    """Draw right answers by place of the right document: invented facts, and real questions where there are any."""
-    real = seen.real
-    axes: Any
-    fig, axes = plt.subplots(1, 1 if real is None else 2, figsize=(7.2, 3.0), sharey=True, squeeze=False)
-    left = axes[0, 0]
+    """Draw right answers by place of the right document: invented facts, and real questions."""
+    fig, axes = plt.subplots(1, 2, figsize=(7.2, 3.0), sharey=True)
+    left, right = axes
     draw_places(left, seen.competing, BLACK, "competing documents", (2.6, 0.42))
     draw_places(left, seen.others, BLUE, "other facts", (3.6, 0.66))
     left.axhline(seen.closed.mean(), color=GREY, linestyle="--")
     left.text(2.2, 0.015, "without documents", color=GREY)
     left.set(title="invented facts", ylabel="share of right answers")
-    if real is not None:
-        right, (closed, oracle) = axes[0, 1], seen.floors
-        draw_places(right, real, BLACK, "eight passages", (3.2, 0.33))
-        floors = ((closed, -0.06, "without passages"), (oracle, 0.015, "the right passage alone"))
-        for value, above, label in floors:
-            right.axhline(value, color=GREY, linestyle="--")
-            right.text(3.2, value + above, label, color=GREY)
-        right.set(title="real questions")
-    for ax in axes[0]:
+    draw_places(right, seen.real, BLACK, "rivals in a search's order", (2.2, 0.34))
+    mixed = seen.questions["mixed"]["correct"]
+    right.plot(mixed["place"] + 1, mixed.mean("question"), "s", ms=7, mfc="none", color=BLUE)
+    right.text(2.2, 0.27, "in a drawn order", color=BLUE)
+    closed, oracle = seen.floors
+    for value, above, label in ((closed, -0.06, "without passages"), (oracle, 0.015, "the right passage alone")):
+        right.axhline(value, color=GREY, linestyle="--")
+        right.text(3.2, value + above, label, color=GREY)
+    right.set(title="real questions")
+    for ax in axes:
         ax.set(xlabel="place of the right document", xticks=range(1, 9), ylim=(-0.03, 1.05))
     return fig
 

@@ -152,17 +152,28 @@ def numbers(kept: Mapping[str, xr.Dataset] | None = None) -> dict[str, Any]:
 
 def search_numbers(entry: xr.Dataset, searched: xr.Dataset) -> dict[str, Any]:
     """Return how often a search for the first line of a right answer finds its passage, and how it differs."""
-    deletion, hits = names_right(entry)["deletion"], (searched["searched"] == searched["at"]).values
-    share, low, high = share_over_questions(hits, searched["question"].values)
-    named = entry["removed"].values[entry["right"].values == 1].argmin(-1)
-    return {
-        "right_agree": int((named == searched["searched"].values).sum()),
-        "right_searched": int(hits.sum()),
-        "right_searched_said": f"{hits.sum()} ({share:.0%}, {low:.0%} to {high:.0%})",
-        "right_both": int((deletion & hits).sum()),
-        "right_neither": int((~deletion & ~hits).sum()),
-        "right_either": int((deletion | hits).sum()),
-        "right_deletion_alone": int((deletion & ~hits).sum()),
-        "right_search_alone": int((hits & ~deletion).sum()),
-        "right_again": int(searched["right"].sum()),
+    at, question = searched["at"].values, searched["question"].values
+    falls = entry["removed"].values[entry["right"].values == 1].argsort(-1)
+    deletion, hits = falls[:, 0] == at, searched["searched"].values == at
+    either_of = {
+        "searched_two": hits | (searched["searched_next"].values == at),
+        "deletion_two": (falls[:, :2] == at[:, None]).any(1),
+        "either": deletion | hits,
     }
+    found: dict[str, Any] = {"searched": int(hits.sum()), "again": int(searched["right"].sum())}
+    found["neither"] = int((~either_of["either"]).sum())
+    for name, x in {"searched": hits, **either_of}.items():
+        share, low, high = share_over_questions(x, question)
+        found[name] = int(x.sum())
+        found[f"{name}_said"] = f"{x.sum()} ({share:.0%}, {low:.0%} to {high:.0%})"
+    named, right = searched["named_by"].values, searched["named_right"].values == 1
+    found |= {
+        "names": int((searched["names"].values > 0).sum()),
+        "looked_one": int((named == 1).sum()),
+        "looked_one_right": int(right[named == 1].sum()),
+        "looked_several": int((named > 1).sum()),
+        "left": int((named != 1).sum()),
+    }
+    for name, x in {"deletion": deletion, "searched": hits, **either_of}.items():
+        found[f"left_{name}"] = int(x[named != 1].sum())
+    return {f"right_{name}": x for name, x in found.items()}

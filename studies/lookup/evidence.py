@@ -216,6 +216,7 @@ def end_numbers(seen: Evidence) -> dict[str, Any]:
     """Return what is found in the end."""
     biased = seen.reach[seen.reach["encoding"] != "rope"]
     hiding = [run for run in seen.even if run.results.attrs["encoding"] == "flat"]
+    far = lengths_shown(seen)["worst eighth, 4 ×"].drop(LABELS["flat"])  # which hides places at every length
     found = {
         "all": len(seen.runs),
         "open": len(seen.open_places),
@@ -227,6 +228,8 @@ def end_numbers(seen: Evidence) -> dict[str, Any]:
         "far_all": len(seen.reach),
         "far_all_prior": seen.reach[TASK].mean(),
         "far_all_recency": seen.reach["recency"].mean(),
+        "far_least": far.min(),
+        "far_most": far.max(),
         "hours": sum(run.results.attrs["seconds"] for run in seen.runs) / 3600,
     }
     return {f"networks_{name}": x for name, x in found.items()}

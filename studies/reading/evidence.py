@@ -326,20 +326,9 @@ def share_left(occupied: Counts, free: Counts, resamples: int = 200) -> tuple[fl
 
 def end_numbers(seen: Evidence) -> dict[str, Any]:
     """Return how much of the ends' pull is left where they are occupied, and right answers of sixteen documents."""
-    expected, own, counts = sixteen_expected(seen), sixteen_fitted(seen), seen.totals["sixteen"]
-    told = expected.diagonal()
-    right = counts.diagonal() / counts.sum(1)
+    counts = seen.totals["sixteen"]
     numbers = {
-        "sixteen_first": right[0], "sixteen_law_first": told[0],
-        "sixteen_middle": right[6:12].mean(), "sixteen_law_middle": told[6:12].mean(),
-        "sixteen_between": counts[:, 6:12].sum() / counts.sum(), "sixteen_law_between": expected[:, 6:12].sum() / 16,
-        "sixteen_early": counts[1:8, :6].sum() / counts[1:8].sum(),
-        "sixteen_late": counts[9:15, 12:].sum() / counts[9:15].sum(),
-        "sixteen_law_late": expected[9:15, 12:].sum() / 6,
-        "sixteen_law_early": expected[1:8, :6].sum() / 7,
-        "sixteen_own_between": own[:, 6:12].sum() / 16, "sixteen_own_first": own[0, 0],
-        "sixteen_own_middle": own.diagonal()[6:12].mean(), "sixteen_own_early": own[1:8, :6].sum() / 7,
-        "sixteen_own_late": own[9:15, 12:].sum() / 6,
+        "sixteen_between": counts[:, 6:12].sum() / counts.sum(),
     }  # fmt: skip
     numbers |= named("left", share_left(seen.sets["ends"], seen.sets["eight"]))
     return {f"reading_{name}": x for name, x in numbers.items()}

@@ -98,6 +98,10 @@ def heads_numbers(seen: Evidence) -> dict[str, Any]:
         "gamma_off": gamma_of(told["ten best off"]), "sharper": sharper.mean, "sharper_low": sharper.low,
         "sharper_high": sharper.high,
     }  # fmt: skip
+    for part, at in (("ends", [0, P - 1]), ("middle", slice(1, P - 1))):
+        as_is, off = (right[name][:, at] for name in ("as it is", "ten best off"))
+        numbers |= {f"{part}_as": as_is.sum(), f"{part}_off": off.sum(), f"{part}_asked": off.size}
+        numbers[f"{part}_guessing"] = off.size / P
     loss = paired_difference(right["ten others off"].mean(1) - right["ten best off"].mean(1))
     numbers |= {"loss_low": loss.low, "loss_high": loss.high}
     return {f"heads_{name}": x for name, x in numbers.items()}

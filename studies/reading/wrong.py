@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 
 from posbias.lookup.reading import distances
 from studies.reading import tables
-from studies.reading.evidence import Evidence, later_share, near_share
+from studies.reading.evidence import Evidence, later_share, near_share, sixteen_expected, sixteen_fitted
 from studies.reading.questions import share_interval
 
 Counts = Float[np.ndarray, "P P"]
@@ -26,13 +27,6 @@ def inner_near_share(counts: Counts) -> float:
     return near_share(asked_inside(counts))
 
 
-def two_near_share(counts: Counts) -> float:
-    """Return the share within two places among wrong answers of :func:`asked_inside`."""
-    inside = asked_inside(counts)
-    near = inside[distances(len(counts)) <= 2].sum()
-    return float((near - inside.trace()) / (inside.sum() - inside.trace()))
-
-
 def last_share(counts: Counts) -> float:
     """Return the share of the last document among wrong answers.
 
@@ -42,8 +36,46 @@ def last_share(counts: Counts) -> float:
     return float(counts[:-1, -1].sum() / (counts.sum() - counts.trace()))
 
 
+def share_from(asked: slice, read: slice) -> Callable[[Counts], float]:
+    """Return what gives the share of some documents among wrong answers that ask for some."""
+
+    def share(counts: Counts) -> float:
+        wrong = (counts * (distances(len(counts)) > 0))[asked]
+        return float(wrong[:, read].sum() / wrong.sum())
+
+    return share
+
+
+OF_SIXTEEN: dict[str, Callable[[Counts], float]] = {
+    "wrong: from a neighbour": near_share,
+    "wrong: from documents 7 to 12": share_from(slice(None), slice(6, 12)),
+    "wrong, asked for 2 to 8: from the first six": share_from(slice(1, 8), slice(0, 6)),
+    "wrong, asked for 10 to 15: from the last four": share_from(slice(9, 15), slice(12, 16)),
+    "asked for the first: right": lambda counts: float(counts[0, 0] / counts[0].sum()),
+    "asked for 7 to 12: right": lambda counts: float((counts.diagonal()[6:12] / counts[6:12].sum(1)).mean()),
+}
+"""What the page counts of sixteen documents."""
+
+
+def sixteen_shown(seen: Evidence) -> pd.DataFrame:
+    """Return the shares of :data:`OF_SIXTEEN` as seen, with all wrong documents alike, and as two laws expect."""
+    counts = seen.totals["sixteen"].astype(float)
+    asked = counts.sum(1, keepdims=True)
+    described = {
+        "seen": counts,
+        "all others alike": alike(counts) + np.diag(counts.diagonal()),
+        "law, fitted to sixteen": sixteen_fitted(seen) * asked,
+        "law, from eight": sixteen_expected(seen) * asked,
+    }
+    shown = pd.DataFrame(index=list(OF_SIXTEEN))
+    for of, x in described.items():
+        shown[of] = [share(x) for share in OF_SIXTEEN.values()]
+    shown.loc[shown.index.str.endswith("right"), "all others alike"] = np.nan
+    return shown.rename_axis("share")
+
+
 SHARES: dict[str, Callable[[Counts], float]] = {
-    "near": near_share, "inner": inner_near_share, "two": two_near_share, "later": later_share, "last": last_share,
+    "near": near_share, "inner": inner_near_share, "later": later_share, "last": last_share,
 }  # fmt: skip
 """What the page counts among wrong answers, by name."""
 
@@ -59,7 +91,7 @@ def source_numbers(seen: Evidence) -> dict[str, str | float]:
     sets, total = seen.sets["eight"], seen.totals["eight"].astype(float)
     others = {"places": tables.by_pulls(total), "alike": alike(total)}
     others |= {along: tables.by_pulls(total, along) for along in ("distance", "trend")}
-    found: dict[str, str | float] = {}
+    found: dict[str, str | float] = {"wrong_second_places": float(others["places"][1, 0])}
     for name, share in SHARES.items():
         low, high = share_interval(sets, share)
         found[f"wrong_{name}_seen"] = f"{share(total):.0%} ({low:.0%} to {high:.0%})"

@@ -143,6 +143,8 @@ def within_numbers(kept: Kept) -> dict[str, float]:
     for way in ("gradient", "replaced", "deleted", "hidden"):
         p = profile_of(ways[way].values)
         found[f"use_ways_{way}"] = float(p[0] / p.mean())
+        if way != "gradient":
+            found[f"use_over_{way}"] = found["use_ways_gradient"] / found[f"use_ways_{way}"]
         if way != "replaced":
             found[f"use_ranked_{way}"] = spearman(p, profile_of(ways["replaced"].values))
     return found | {"use_means_least": min(means), "use_means_most": max(means)}

@@ -200,6 +200,7 @@ def real_checks(seen: Evidence, rng: np.random.Generator) -> list[Check]:
     orders: dict[str, Ordered] = {"searched": Searched(seen.real)}
     if NEW in seen.kept:
         orders["searched, new questions"] = AskedInOrder(seen.kept[NEW])
+        orders["searched, the new questions again"] = seen.reordered
     for what, ordered in orders.items():
         draws = rng if what == "searched" else np.random.default_rng(1)  # so that other checks draw what they drew
         for name in ordered.table.index.drop(AS_IS):

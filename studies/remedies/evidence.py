@@ -107,6 +107,11 @@ class Evidence(tables.Compared):
         """Answers to real questions in the order of a search."""
         return searched.choose_ordered(self.real)
 
+    @cached_property
+    def reordered(self) -> searched.Reordered:
+        """Answers to the same questions in orders by the likelihood."""
+        return searched.Reordered(self.kept[searched.NEW], self.kept[searched.ORDERS])
+
 
 def load_evidence() -> Evidence:
     """Return what is kept."""
@@ -117,15 +122,6 @@ def named(seen: Evidence, verdict: str) -> str:
     """Return the remedies of a verdict in words, the best first."""
     found = [WORDS[x] for x in seen.tried.index[seen.tried["verdict"] == verdict]]
     return "; ".join(found) or "none"
-
-
-def p_said(p: float) -> str:
-    """Return a p value in words.
-
-    >>> p_said(0.0384), p_said(0.0001)
-    ('0.038', 'below 0.001')
-    """
-    return f"{p:.3f}" if p >= 0.001 else "below 0.001"
 
 
 def gains_shown(table: pd.DataFrame, counted: str = "sets", looks: int = 1) -> pd.DataFrame:
@@ -145,20 +141,32 @@ def gains_shown(table: pd.DataFrame, counted: str = "sets", looks: int = 1) -> p
     shown.loc[shown.index.isin([WORDS[x] for x in (AS_IS, *FLOORS)]), "verdict"] = "–"
     shown["worst place"] = shown["worst"].map("{:.2f}".format)
     shown[counted] = shown["sets"].map("{:.0f}".format)
-    shown["p"] = ["–" if verdict == "–" else p_said(p) for p, verdict in zip(shown["p"], shown["verdict"], strict=True)]
+    shown["p"] = [
+        "–" if verdict == "–" else tables.p_said(p) for p, verdict in zip(shown["p"], shown["verdict"], strict=True)
+    ]
     return shown[["gain (95 %)", "p", "worst place", "cost: requests, tokens", counted, "verdict"]]
+
+
+def with_right(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table of ways of sending passages, compared with all in the search's order."""
+    shown = gains_shown(table, "questions").drop(columns="worst place")
+    shown.insert(0, "right", table["right"].map("{:.2f}".format).to_numpy())
+    return shown.rename(index={WORDS[AS_IS]: "all, in the search's order"})
+
+
+def reordered_shown(seen: Evidence) -> pd.DataFrame:
+    """Return what orders by the likelihood, and two passages, gain over all in the order of a search."""
+    return with_right(seen.reordered.table)
 
 
 def searched_shown(seen: Evidence) -> pd.DataFrame:
     """Return what each way gains over all passages in the order of a search, as the page prints it."""
-    table = seen.ordered.table
-    shown = gains_shown(table, "questions").drop(columns="worst place")
-    shown.insert(0, "right", table["right"].map("{:.2f}".format).to_numpy())
+    shown = with_right(seen.ordered.table)
     if searched.NEW in seen.real.kept:
         right = f"{searched.right_alone(seen.real):.2f}"
         shown.loc["the right passage alone"] = [right, *["–"] * (len(shown.columns) - 1)]
         shown.loc["the right passage alone", "questions"] = shown["questions"].iloc[0]
-    return shown.rename(index={WORDS[AS_IS]: "all, in the search's order"})
+    return shown
 
 
 STEPS = ("search-alone", "search-last", "one-by-one-likely", "heads-alone", "heads-last")
@@ -264,7 +272,7 @@ def searched_numbers(seen: Evidence) -> dict[str, Any]:
         oracle = searched.right_alone(seen.real)
         for name in searched.ALONE:
             said[f"expected_{name}".replace("-", "_")] = seen.ordered.table.loc[name, "named"] * oracle
-        said |= searched.new_numbers(seen.real)
+        said |= searched.new_numbers(seen.real) | searched.reordered_numbers(seen.reordered)
         likely, plain = seen.ordered.table.loc["one-by-one-likely"], seen.ordered.table.loc[AS_IS]
         said |= {"likely_requests": likely["requests"], "likely_times": likely["tokens"] / plain["tokens"]}
         said["likely_times_first"] = likely["tokens"] / seen.ordered.table.loc["search-alone", "tokens"]

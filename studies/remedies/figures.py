@@ -23,16 +23,24 @@ def draw_interval(ax: Any, right: Float[np.ndarray, "C P"], colour: str, aside: 
     ax.vlines(np.arange(1, right.shape[1] + 1) + aside, low, high, color=colour, linewidth=3, alpha=0.35)
 
 
-ORDERED = {AS_IS: "all eight, in the search's order", "search-last": "all eight, in reverse, the best last"}
-ORDERED |= {"search-alone": "the search's first alone", "heads-alone": "the heads' passage alone"}
-ORDERED |= {"one-by-one-likely": "the likeliest passage alone"}
+ORDERED = {
+    AS_IS: "all eight, in the search's order",
+    "search-last": "all eight, in reverse, the best last",
+    "likely-last": "all eight, the likeliest last",
+    "search-two": "the search's first two, the first last",
+    "search-alone": "the search's first alone",
+    "heads-alone": "the heads' passage alone",
+    "likely-two": "the two likeliest, the likeliest last",
+    "one-by-one-likely": "the likeliest passage alone",
+}
 
 
 def draw_ordered(seen: Evidence, oracle: float) -> Figure:
     """Draw right answers to real questions in the order of a search, beside those with the right passage alone."""
-    fig, ax = plt.subplots(figsize=(6.4, 2.5))
+    fig, ax = plt.subplots(figsize=(6.4, 3.4))
+    right = seen.reordered.right | seen.ordered.right
     for k, name in enumerate(ORDERED):
-        mean, low, high = mean_with_interval(seen.ordered.right[name], True)[:, 0]
+        mean, low, high = mean_with_interval(right[name], True)[:, 0]
         ax.barh(-k, mean, color="0.55" if name == AS_IS else COLOURS[0], height=0.62)
         ax.hlines(-k, low, high, color="black", linewidth=1.5)
         ax.text(0.01, -k, f"{mean:.0%}", va="center", color="white")

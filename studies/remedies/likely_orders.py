@@ -14,6 +14,7 @@ import xarray as xr
 from posbias import errors
 from posbias.conditions.each.order import arranged
 from posbias.lookup.answers import MOST, UNTIL
+from posbias.prompts import Ask
 from posbias.settings import Settings
 from studies.making import go_on
 from studies.questions.asks import write_ask
@@ -30,6 +31,16 @@ ORDERS = {
 """Ranking, order, and how many of the best passages are kept."""
 
 
+def in_orders(ranked: Ranked) -> list[Ask]:
+    """Return what is asked under each of :data:`ORDERS` of a question that is asked at one place."""
+    [plain], asks = ranked.asks, []
+    for ranking, kind, keep in ORDERS.values():
+        [scores] = ranked.scores[ranking]
+        best = arranged(PLACES, scores, "best-first")[:keep]
+        asks.append(plain.with_documents(best if kind == "best-first" else best[::-1]))
+    return asks
+
+
 def measure_likely_orders(settings: Settings) -> xr.Dataset:
     """Return right answers (question, remedy) to passages in orders by the likelihood, and to two of them."""
     rows = load_rows(settings)[SEEN:]
@@ -41,12 +52,7 @@ def measure_likely_orders(settings: Settings) -> xr.Dataset:
     def read(k: int) -> Row:
         engine.forget()
         ranked = Ranked(rows[k], engine, write, BEST, at=(rows[k].rank,))
-        [plain] = ranked.asks
-        asks = []
-        for ranking, kind, keep in ORDERS.values():
-            [scores] = ranked.scores[ranking]
-            best = arranged(PLACES, scores, "best-first")[:keep]
-            asks.append(plain.with_documents(best if kind == "best-first" else best[::-1]))
+        [plain], asks = ranked.asks, in_orders(ranked)
         prompts, row = [write(ask) for ask in asks], []
         for prompt, ask, (ranking, *_) in zip(prompts, asks, ORDERS.values(), strict=True):
             [said] = engine.generate([prompt], MOST, UNTIL)

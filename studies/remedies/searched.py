@@ -8,6 +8,7 @@ asked anew; of 50 of them the answers without a remedy were known.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -25,12 +26,18 @@ from studies.remedies import tables
 from studies.remedies.real import RANKED, Real, gain_said
 from studies.remedies.tables import AS_IS
 
+Right = Mapping[str, Float[np.ndarray, "C P"]]
+
 ALONE = ("search-alone", "one-by-one-likely", "heads-alone")
 """Ways of choosing one passage, which are compared with one another."""
 WAYS = ("search-last", *ALONE)
 """What is compared with all passages in the order of the search."""
 NEW = "smollm2.searched"
 """The entry of questions that were asked in the search's order."""
+ORDERS = "smollm2.likely-orders"
+"""The entry of the same questions, asked in orders by the likelihood and with two passages."""
+PLANNED = (("likely-last", "search-last"), ("one-by-one-likely", "likely-last"))
+"""Two comparisons that were planned: another choice at the same length, and the same choice with a shorter prompt."""
 POWER_OF_TWO = float(norm.isf(tables.LEVEL / 2 / 2) + norm.isf(0.2))
 """Standard errors that are seen in four of five samples by a test at half of the 5 % level."""
 
@@ -41,13 +48,18 @@ class Ordered(tables.Compared):
     @cached_property
     def pairs(self) -> pd.DataFrame:
         """How ways of choosing one passage differ in right answers, the first less the second; Holm over pairs."""
-        rows = {}
-        for one, other in combinations(ALONE, 2):
-            gain = (self.right[one] - self.right[other])[:, 0]
-            found = paired_difference(gain)
-            rows[one, other] = (found.mean, found.low, found.high, tables.p_value(gain))
-        table = pd.DataFrame.from_dict(rows, orient="index", columns=["gain", "low", "high", "p"])
-        return table.assign(p=holm(table["p"].to_numpy()))
+        return compare_pairs(self.right, combinations(ALONE, 2))
+
+
+def compare_pairs(right: Right, pairs: Iterable[tuple[str, str]]) -> pd.DataFrame:
+    """Return by how much the first of each pair has more right answers than the second; Holm over pairs."""
+    rows = {}
+    for one, other in pairs:
+        gain = (right[one] - right[other])[:, 0]
+        found = paired_difference(gain)
+        rows[one, other] = (found.mean, found.low, found.high, tables.p_value(gain))
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=["gain", "low", "high", "p"])
+    return table.assign(p=holm(table["p"].to_numpy()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +73,39 @@ class AskedInOrder(Ordered):
         """Right answers by question under each way, and costs."""
         names = [str(name) for name in self.entry["remedy"].values]
         return {f"smollm2.{name}": in_one_place(self.entry.sel(remedy=name)) for name in names}
+
+
+@dataclass(frozen=True, eq=False)
+class Reordered(AskedInOrder):
+    """Hold answers to the same questions in orders by the likelihood, compared with all in the search's order."""
+
+    orders: xr.Dataset
+
+    @cached_property
+    def entries(self) -> dict[str, xr.Dataset]:
+        """Right answers in the search's order and in the others, and costs."""
+        plain = in_one_place(self.entry.sel(remedy=AS_IS))
+        names = [str(name) for name in self.orders["remedy"].values]
+        found = {f"smollm2.{name}": in_one_place(self.orders.sel(remedy=name)) for name in names}
+        return {f"smollm2.{AS_IS}": plain} | found
+
+    @cached_property
+    def pairs(self) -> pd.DataFrame:
+        """The two comparisons that were planned."""
+        return compare_pairs(self.right | AskedInOrder(self.entry).right, PLANNED)
+
+
+def reordered_numbers(reordered: Reordered) -> dict[str, Any]:
+    """Return what orders by the likelihood, and two passages, give."""
+    table, found = reordered.table, {}
+    for name in table.index.drop(AS_IS):
+        x, short = table.loc[name], name.replace("-", "_")
+        found[f"ordered_{short}"] = float(x["right"])
+        found[f"ordered_{short}_gain"] = f"{gain_said(table, name)}; p {tables.p_said(x['p'])}"
+    for (one, other), x in reordered.pairs.iterrows():
+        said = f"{x['gain']:+.2f}, {x['low']:+.2f} to {x['high']:+.2f}; p {tables.p_said(x['p'])}"
+        found[f"ordered_{one}_over_{other}".replace("-", "_")] = said
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from posbias.lookup.scores import flip_p_value, paired_difference
 AS_IS, FLOORS = "as-is", ("oracle", "closed-book")
 LEVEL = 0.05
 NOT_REMEDIES = (
-    "as-is-32", "heads", "alarm", "searched", "indirect", "real-sources", "real-search", "real-alarm",
+    "as-is-32", "heads", "alarm", "searched", "likely-orders", "indirect", "real-sources", "real-search", "real-alarm",
 )  # fmt: skip
 """Entries that are no condition; nor are those of real questions here."""
 WORDS = {
@@ -36,7 +36,11 @@ WORDS = {
     "search-alone-2": "two documents, by a search",
     "search-last": "all documents, a search's order reversed",
     "search-ends": "all documents, a search's best at both ends",
+    "search-two": "a search's first two documents, the first last",
     "one-by-one-likely": "one document alone, by question likelihood",
+    "likely-last": "all documents, the likeliest last",
+    "likely-first": "all documents, the likeliest first",
+    "likely-two": "the two likeliest documents, the likeliest last",
     "one-by-one-likely-2": "two documents, by question likelihood",
     "one-by-one-confident": "one document alone, by its answer's confidence",
     "question-twice": "the question first and last",
@@ -94,6 +98,15 @@ def gain_of(right: Mapping[str, Float[np.ndarray, "C P"]], name: str) -> Float[n
     """Return by how much right answers are more than as is, by set; of sets that both have."""
     C = len(right[name])
     return np.asarray(right[name].mean(1) - right[AS_IS][:C].mean(1))
+
+
+def p_said(p: float) -> str:
+    """Return a p value in words.
+
+    >>> p_said(0.0384), p_said(0.0001)
+    ('0.038', 'below 0.001')
+    """
+    return f"{p:.3f}" if p >= 0.001 else "below 0.001"
 
 
 def p_value(gain: Float[np.ndarray, "C"]) -> float:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from studies.documents import checks, evidence, figures
+from studies.documents import checks, evidence, figures, questions
 
 
 def asked(correct):
@@ -14,8 +14,9 @@ def asked(correct):
     entry = xr.Dataset({"correct": (("question", "place"), correct), "tokens": ("question", np.full(C, 1100))})
     entry["rank"] = "question", np.arange(C) % 2
     entry["same"] = ("sample", "place"), np.ones((2, P))
+    mixed = xr.Dataset({"correct": entry["correct"].assign_coords(place=range(P)).sel(place=[0, 3, 5, 7])})
     floors = xr.Dataset({"correct": (("question", "given"), np.tile([0, 1], (C, 1)))})
-    return evidence.Evidence({}, {"eight": entry, "floors": floors})
+    return evidence.Evidence({}, {"eight": entry, "floors": floors, "mixed": mixed})
 
 
 ONE = np.eye(8, dtype=int)[np.arange(30) % 8]
@@ -33,22 +34,37 @@ U = np.tile([1, 0, 0, 0, 0, 0, 0, 1], (30, 1))
 )
 def test_real_questions_are_judged_as_their_threshold_says(correct, lost, passed, undecided):
     seen = asked(correct)
-    numbers = evidence.question_numbers(seen)
+    numbers = questions.question_numbers(seen)
     assert numbers["questions_lost"] == lost and numbers["questions_rank"] == 0.5
     assert (numbers["questions_closed"], numbers["questions_oracle"]) == (0, 1)
     check = checks.real_check(seen, np.random.default_rng(0))
     assert (check.passed, check.how["undecided"]) == (passed, undecided)
     assert not any(check.broken["places of each question shuffled"])
-    said = evidence.real_answer(seen)
+    said = questions.real_answer(seen)
     assert "Of 30 real questions" in said
     assert f"{correct[:, 0].mean():.0%} correctly if the right passage is first" in said
 
 
-def test_before_they_were_asked_the_page_says_so():
+@pytest.mark.parametrize(
+    ("correct", "first", "last"),
+    [
+        (U, (True, False), (True, False)),
+        (U * (np.arange(8) > 0), (True, True), (True, False)),  # the first is as the places between
+        (1 - U, (False, True), (False, True)),
+    ],
+)
+def test_with_rivals_in_a_drawn_order_each_end_is_judged_by_itself(correct, first, last):
+    found = checks.mixed_checks(asked(correct))
+    assert [(check.passed, check.how["undecided"]) for check in found] == [first, last]
+    assert [check.part for check in found] == ["mixed, first", "mixed, last"]
+
+
+def test_the_lead_of_the_first_place_is_compared_with_that_in_the_order_of_the_search():
     seen = asked(U)
-    before = evidence.Evidence({}, {"floors": seen.questions["floors"]})
-    assert before.real is None and evidence.question_numbers(before) == {}
-    assert "were not asked by place yet" in evidence.real_answer(before)
+    flat = seen.questions | {"mixed": seen.questions["mixed"] * 0}
+    found = questions.mixed_numbers(evidence.Evidence({}, flat))
+    assert found["mixed_first_said"].startswith("+0.00") and found["mixed_change_said"].startswith("-1.00")
+    assert (found["mixed_same_said"][:5], found["mixed_last_share"]) == ("+1.00", 0)
 
 
 def test_rows_that_show_a_difference_grow_with_its_square():

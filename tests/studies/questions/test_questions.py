@@ -27,6 +27,14 @@ def write_file(path, broken=()):
     return path
 
 
+def test_competitors_are_mixed_and_the_right_passage_stays_where_it_is_put():
+    others = tuple(Passage(f"T{k}", "") for k in range(7))
+    question = Question("?", ("a",), Passage("R", "a"), others)
+    one, again, other = (measure.mix_competitors(question, seed) for seed in (0, 0, 1))
+    assert one == again and one.competitors != others != other.competitors != one.competitors
+    assert {*one.competitors} == {*others} and one.at(3)[3] == question.passage
+
+
 @pytest.mark.parametrize(
     "text, answers, found",
     [

@@ -25,8 +25,8 @@ LAW = shares(PULLS, 0.8)
 
 def entry(p, sets, seed):
     rng = np.random.default_rng(seed)
-    source = np.array([[rng.choice(8, p=row) for row in p] for _ in range(sets)])
-    asked = np.tile(np.arange(8), (sets, 1))
+    source = np.array([[rng.choice(len(p), p=row) for row in p] for _ in range(sets)])
+    asked = np.tile(np.arange(len(p)), (sets, 1))
     return xr.Dataset({"asked": (("set", "question"), asked), "source": (("set", "question"), source)})
 
 
@@ -145,9 +145,29 @@ def test_wrong_answers_are_counted_near_away_from_the_ends_later_and_last():
     counts[0, 1] = counts[3, 4] = counts[4, 1] = counts[2, 7] = 1
     counts[5, 5] = 9
     assert {name: share(counts) for name, share in wrong.SHARES.items()} == {
-        "near": 0.5, "inner": pytest.approx(1 / 3), "two": pytest.approx(1 / 3), "later": 0.75, "last": 0.25,
+        "near": 0.5, "inner": pytest.approx(1 / 3), "later": 0.75, "last": 0.25,
     }  # fmt: skip
     assert wrong.SHARES["near"](wrong.alike(counts)) == pytest.approx((1 + 2 + 2 + 2) / 28)
+
+
+def test_of_sixteen_documents_wrong_and_right_answers_are_counted(drawn):
+    counts = np.zeros((16, 16))
+    counts[1, 0] = counts[2, 8] = counts[10, 9] = counts[11, 15] = counts[6, 6] = counts[0, 0] = 1
+    counts[0, 1] = counts[7:12, 0] = 3
+    counts[12:, 12] = 1
+    share = {name: of(counts) for name, of in wrong.OF_SIXTEEN.items()}
+    assert share["wrong: from a neighbour"] == pytest.approx(6 / 25)  # 2 from 1, 11 from 10, 14 from 13, 1 from 2
+    assert share["wrong: from documents 7 to 12"] == pytest.approx(2 / 25)
+    assert share["wrong, asked for 2 to 8: from the first six"] == pytest.approx(4 / 5)
+    assert share["wrong, asked for 10 to 15: from the last four"] == pytest.approx(3 / 13)
+    assert share["asked for the first: right"] == pytest.approx(1 / 4)
+    assert share["asked for 7 to 12: right"] == pytest.approx(1 / 6)
+    long = evidence.Evidence(dict(drawn.kept) | {"sixteen": entry(shares(np.zeros(16), 0.3), 20, 2)})
+    shown = wrong.sixteen_shown(long)
+    assert shown["seen"].tolist() == pytest.approx([of(long.totals["sixteen"]) for of in wrong.OF_SIXTEEN.values()])
+    assert shown["law, fitted to sixteen"]["wrong: from a neighbour"] == pytest.approx(shown["seen"].iloc[0], abs=0.05)
+    assert shown["all others alike"]["wrong: from documents 7 to 12"] == pytest.approx(0.375, abs=0.02)
+    assert shown["all others alike"].tail(2).isna().all()
 
 
 def test_the_smallest_effect_is_seen_in_four_of_five_tests():

@@ -30,6 +30,27 @@ def test_two_documents_lead_to_the_answer(seed):
     assert len({second for _, second in pairs}) == 4
 
 
+@pytest.mark.parametrize(
+    "line, names",
+    [
+        ("The tower was built by Gustave Eiffel in 1889.", ["Gustave Eiffel", "1889"]),
+        ("Paris.", []),  # in the question
+        ("Rome", []),  # a first word alone may be any word
+        ("Marie Curie won two", ["Marie Curie"]),
+        ("14 December 1972 UTC", ["14 December 1972 UTC"]),
+        ("", []),
+    ],
+)
+def test_names_and_numbers_are_read_from_a_line(line, names):
+    assert real_sources.new_names(line, "who built it in Paris?") == names
+
+
+def test_a_passage_holds_all_names_as_whole_words():
+    passages = ["Built by gustave  Eiffel, 1889-90.", "Eiffel; 1889", "Gustave Eiffelson 1889"]
+    assert [real_sources.holds_all(["Gustave Eiffel", "1889"], one) for one in passages] == [True, False, False]
+    assert not real_sources.holds_all([], passages[0])
+
+
 def test_what_is_named_is_counted_by_hand():
     """Two sets of two documents: three of four in other words; of three sources two, and one bridge second."""
     removed = np.array([[[-3.0, 0], [0, -1]], [[-2, -1], [-1, 0]]])
@@ -46,6 +67,7 @@ def test_what_is_named_is_counted_by_hand():
     real |= {name: (("answer", "document"), x) for name, x in (("removed", falls), ("removed_short", -falls))}
     kept = {unstated.INDIRECT: xr.Dataset(arrays), unstated.REAL: xr.Dataset(real, attrs={"prompts": 3})}
     first = {"question": [4, 4], "at": [0, 1], "right": [1, 1], "searched": [0, 0]}
+    first |= {"searched_next": [1, 1], "names": [1, 0], "named_by": [1, 0], "named_right": [1, 0]}
     kept[unstated.SEARCH] = xr.Dataset({name: ("answer", x) for name, x in first.items()})
     found = unstated.numbers(kept)
     assert (found["right_searched"], found["right_again"]) == (1, 2)
@@ -114,7 +136,10 @@ def test_a_search_and_deletion_are_compared_answer_by_answer():
     rows = {"question": [0, 0, 1, 2], "right": [1, 1, 1, 0], "at": [0, 1, 0, 0], "reader": [0] * 4, "fetched": [0] * 4}
     arrays = {name: (("answer", "document"), x) for name, x in names.items()}
     entry = xr.Dataset(arrays | {name: ("answer", x) for name, x in rows.items()})
-    searched = xr.Dataset({name: ("answer", x[:3]) for name, x in rows.items()} | {"searched": ("answer", [0, 2, 0])})
-    found = unstated.search_numbers(entry, searched)
-    assert (found["right_searched"], found["right_deletion_alone"], found["right_search_alone"]) == (2, 1, 1)
-    assert [found[f"right_{x}"] for x in ("agree", "both", "neither", "either")] == [1, 1, 0, 3]
+    rows |= {"searched": [0, 2, 0], "searched_next": [1, 0, 2], "names": [2, 1, 0]}
+    rows |= {"named_by": [1, 2, 0], "named_right": [1, 1, 0]}
+    found = unstated.search_numbers(entry, xr.Dataset({name: ("answer", x[:3]) for name, x in rows.items()}))
+    assert [found[f"right_{x}"] for x in ("searched", "searched_two", "deletion_two")] == [2, 2, 3]
+    assert [found[f"right_{x}"] for x in ("neither", "either", "names", "looked_one")] == [0, 3, 2, 1]
+    assert [found[f"right_{x}"] for x in ("looked_one_right", "looked_several", "left")] == [1, 1, 2]
+    assert [found[f"right_left_{x}"] for x in ("deletion", "searched", "either", "searched_two")] == [1, 1, 2, 1]

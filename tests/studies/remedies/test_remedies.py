@@ -1,6 +1,7 @@
 """A study's engine gives what the package's does; its tables say what was measured."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from posbias.prompts import Ask, write_prompt
 from studies.questions.asks import write_ask
 from studies.questions.rows import Passage, Question
 from studies.remedies.engine import SetEngine
+from studies.remedies.likely_orders import ORDERS, in_orders
 from studies.remedies.questions import AT, CHOSEN, PLACES, Ranked
 from studies.remedies.tables import judge_alarm, pointed_right, remedy_table
 
@@ -76,6 +78,16 @@ def test_heads_point_at_what_is_asked_for():
     attention = np.zeros((1, 2, 1, 2, 2))
     attention[0, 0, 0, :, 0] = attention[0, 1, 0, 0, 1] = attention[0, 1, 0, 1, 0] = 1
     assert pointed_right(attention).mean((0, 1)).tolist() == [[1.0, 0.5]]
+
+
+def test_passages_are_ordered_by_the_likelihood_and_two_of_them_kept():
+    ask = Ask(tuple("ABCDEFGH"), "who?", "me")
+    scores = {"search": [[*range(8, 0, -1)]], "likelihood": [[0, 7, 1, 6, 2, 5, 3, 4]]}
+    ranked = SimpleNamespace(asks=[ask], scores=scores)
+    found = dict(zip(ORDERS, ("".join(one.documents) for one in in_orders(ranked)), strict=True))
+    assert found == {
+        "likely-last": "ACEGHFDB", "likely-first": "BDFHGECA", "likely-two": "DB", "search-two": "BA",
+    }  # fmt: skip
 
 
 CONDITIONS = {

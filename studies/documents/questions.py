@@ -1,0 +1,121 @@
+"""What the answers of ``results/questions.nc`` say of places, in the page's numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from posbias.lookup.scores import Difference, flip_p_value, paired_difference
+from studies.documents.evidence import LOST, Evidence, rows_to_see, shares_by_place, verdict_of, with_interval
+
+
+def question_numbers(seen: Evidence) -> dict[str, Any]:
+    """Return right answers to real questions by place, and the verdict on their middle."""
+    correct = seen.real
+    closed, oracle = seen.floors
+    found, differ = verdict_of(correct), judge_places(seen)
+    entry = seen.questions["eight"]
+    return {
+        "questions_asked": len(correct),
+        "questions_closed": closed,
+        "questions_oracle": oracle,
+        "questions_first": correct[:, 0].mean(),
+        "questions_middle": correct[:, 1:-1].mean(),
+        "questions_last": correct[:, -1].mean(),
+        "questions_best": correct.mean(0).max(),
+        "questions_worst": correct.mean(0).min(),
+        "questions_rows_first": rows_to_see(differ["first"], len(correct)),
+        "questions_rows_last": rows_to_see(differ["last"], len(correct)),
+        "questions_rows_safe": 1.5 * rows_to_see(differ["first"], len(correct)),
+        "questions_lost": LOST[found.lost],
+        "questions_tokens": float(entry["tokens"].mean()),
+        "questions_rank": float((entry["rank"] == 0).mean()),
+        "questions_same": float(entry["same"].mean()),
+        "questions_first_said": with_interval(differ["first"], ".2f"),
+        "questions_last_said": with_interval(differ["last"], ".2f"),
+    }
+
+
+def same_of_eight(seen: Evidence, first_ahead: Float[np.ndarray, "Q"]) -> dict[str, str]:
+    """Return right answers to the questions asked with twenty passages when eight are given, and how the lead changes.
+
+    Both entries begin with the same questions.
+    """
+    of_eight = seen.questions["eight"]["correct"].values[: len(first_ahead)].astype(np.float64)
+    first, between, last = of_eight[:, 0], of_eight[:, 1:-1].mean(1), of_eight[:, -1]
+    return {
+        "twenty_of_eight": f"{first.mean():.0%} first, {between.mean():.0%} between and {last.mean():.0%} last",
+        "twenty_change_said": with_interval(paired_difference(first_ahead - (first - between)), "+.2f"),
+    }
+
+
+def twenty_numbers(seen: Evidence) -> dict[str, Any]:
+    """Return right answers among twenty passages, by place, and the lead of either end over the three between."""
+    entry = seen.questions["twenty"]
+    correct = entry["correct"].values.astype(float)
+    between = correct[:, 1:-1].mean(1)
+    return {
+        "twenty_asked": len(correct),
+        "twenty_by_place": ", ".join(f"{share:.0%}" for share in correct.mean(0)),
+        "twenty_first_said": with_interval(paired_difference(correct[:, 0] - between), "+.2f"),
+        "twenty_last_said": with_interval(paired_difference(correct[:, -1] - between), "+.2f"),
+        **same_of_eight(seen, correct[:, 0] - between),
+    }
+
+
+def judge_mixed(seen: Evidence) -> dict[str, tuple[Difference, float]]:
+    """Return by how much each end is ahead where rivals stand in a drawn order, and p of flipping its signs."""
+    correct = seen.questions["mixed"]["correct"].values.astype(float)
+    ahead = {name: correct[:, k] - correct[:, 1:-1].mean(1) for name, k in (("first", 0), ("last", -1))}
+    return {name: (paired_difference(x), flip_p_value(x)) for name, x in ahead.items()}
+
+
+def mixed_numbers(seen: Evidence) -> dict[str, Any]:
+    """Return right answers where rivals stand in a drawn order, and how the lead of the first place changes."""
+    entry = seen.questions["mixed"]
+    mixed = entry["correct"].values.astype(float)
+    ranked = seen.questions["eight"]["correct"].sel(place=entry["place"]).values.astype(float)
+    first, same = (x[:, 0] - x[:, 1:-1].mean(1) for x in (mixed, ranked))
+    found = {f"{name}_said": with_interval(x, "+.2f") for name, (x, _) in judge_mixed(seen).items()}
+    found["change_said"] = with_interval(paired_difference(first - same), "+.2f")
+    found["same_said"] = with_interval(paired_difference(same), "+.2f")
+    return {f"mixed_{name}": x for name, x in found.items()} | shares_by_place("mixed", mixed)
+
+
+def key_numbers(seen: Evidence) -> dict[str, Any]:
+    """Return how often the value of a key is found in long objects, by place, and how often its first letters are."""
+    entry = seen.questions["keys"]
+    return {
+        "keys_asked": len(entry["dictionary"]),
+        "keys_tokens": f"{float(entry['tokens'].mean()):,.0f}",
+        "keys_right": ", ".join(str(x) for x in entry["correct"].values.sum(0)),
+        "keys_begun": ", ".join(str(x) for x in entry["begun"].values.sum(0)),
+    }
+
+
+def real_answer(seen: Evidence) -> str:
+    """Return in a sentence right answers to real questions by place."""
+    x = question_numbers(seen)
+    return (
+        f"Of {x['questions_asked']} real questions about passages of Wikipedia SmolLM2 answers "
+        f"{x['questions_first']:.0%} correctly if the right passage is first, {x['questions_last']:.0%} if it is last, "
+        f"and {x['questions_middle']:.1%} between."
+    )
+
+
+def judge_places(seen: Evidence) -> dict[str, Difference]:
+    """Return by how much each end is above the middle of real questions."""
+    correct = seen.real
+    middle = correct[:, 1:-1].mean(1)
+    return {
+        "first": paired_difference(correct[:, 0] - middle),
+        "last": paired_difference(correct[:, -1] - middle),
+    }
+
+
+def numbers(seen: Evidence) -> dict[str, Any]:
+    """Return all numbers of real questions and of keys and values."""
+    found = question_numbers(seen) | twenty_numbers(seen) | mixed_numbers(seen) | key_numbers(seen)
+    return found | {"documents_real_answer": real_answer(seen)}
