@@ -115,6 +115,8 @@ def of_kind(kept: Mapping[str, xr.Dataset], kind: str, models: Sequence[str]) ->
     return {model: kept[f"{model}.{kind}"] for model in models if f"{model}.{kind}" in kept}
 
 
+SMALL = 4096
+"""Bytes of an array up to which packing costs more, in what HDF5 keeps of its parts, than it saves."""
 STEP = re.compile(r"-\d{6}$")
 """End of the name of a state that training kept: those of all steps are one kind."""
 SEED = re.compile(r"(?P<model>.+)\.seed-(?P<seed>\d+)\.(?P<part>[^.]+)$")
@@ -145,10 +147,10 @@ def save(path: Path, entries: Mapping[str, xr.Dataset]) -> None:
         same = [other for other in tree if other.partition("+")[0] == kind]
         tree[f"{kind}+{len(same)}" if same else kind] = stacked(members)
     packed = {"zlib": True, "complevel": 9, "shuffle": True}
-    encoding = {
-        f"/{group}": {str(k): packed for k, x in data.data_vars.items() if x.ndim > 1 and x.dtype.kind in "fiu"}
-        for group, data in tree.items()
-    }
+    encoding = {}
+    for group, data in tree.items():
+        large = [str(k) for k, x in data.data_vars.items() if x.nbytes > SMALL and x.dtype.kind in "fiu"]
+        encoding[f"/{group}"] = dict.fromkeys(large, packed)
     content = xr.DataTree.from_dict(tree).to_netcdf(None, engine="h5netcdf", encoding=encoding)
     write_whole(path, bytes(content))
 

@@ -37,7 +37,7 @@ def draw_answers(seen: Evidence) -> Figure:
     draw_places(right, seen.real, BLACK, "rivals in a search's order", (2.2, 0.34))
     mixed = seen.questions["mixed"]["correct"]
     right.plot(mixed["place"] + 1, mixed.mean("question"), "s", ms=7, mfc="none", color=BLUE)
-    right.text(2.2, 0.27, "in a drawn order", color=BLUE)
+    right.text(2.2, 0.27, "in random order", color=BLUE)
     closed, oracle = seen.floors
     for value, above, label in ((closed, -0.06, "without passages"), (oracle, 0.015, "the right passage alone")):
         right.axhline(value, color=GREY, linestyle="--")
