@@ -36,7 +36,9 @@ def draw_answers(seen: Evidence) -> Figure:
     left.set(title="invented facts", ylabel="share of right answers")
     draw_places(right, seen.real, BLACK, "rivals in a search's order", (2.2, 0.34))
     mixed = seen.questions["mixed"]["correct"]
-    right.plot(mixed["place"] + 1, mixed.mean("question"), "s", ms=7, mfc="none", color=BLUE)
+    share, low, high = mean_with_interval(mixed.values.astype(float), True)
+    right.vlines(mixed["place"] + 1.12, low, high, color=BLUE, linewidth=3, alpha=0.35)
+    right.plot(mixed["place"] + 1.12, share, "s", ms=6, mfc="white", color=BLUE)
     right.text(2.2, 0.27, "in random order", color=BLUE)
     closed, oracle = seen.floors
     for value, above, label in ((closed, -0.06, "without passages"), (oracle, 0.015, "the right passage alone")):

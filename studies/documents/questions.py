@@ -26,9 +26,6 @@ def question_numbers(seen: Evidence) -> dict[str, Any]:
         "questions_last": correct[:, -1].mean(),
         "questions_best": correct.mean(0).max(),
         "questions_worst": correct.mean(0).min(),
-        "questions_rows_first": rows_to_see(differ["first"], len(correct)),
-        "questions_rows_last": rows_to_see(differ["last"], len(correct)),
-        "questions_rows_safe": 1.5 * rows_to_see(differ["first"], len(correct)),
         "questions_lost": LOST[found.lost],
         "questions_tokens": float(entry["tokens"].mean()),
         "questions_rank": float((entry["rank"] == 0).mean()),
@@ -79,6 +76,8 @@ def mixed_numbers(seen: Evidence) -> dict[str, Any]:
     ranked = seen.questions["eight"]["correct"].sel(place=entry["place"]).values.astype(float)
     first, same = (x[:, 0] - x[:, 1:-1].mean(1) for x in (mixed, ranked))
     found = {f"{name}_said": with_interval(x, "+.2f") for name, (x, _) in judge_mixed(seen).items()}
+    found["rows_last"] = f"{rows_to_see(judge_mixed(seen)['last'][0], len(mixed))}"
+    found["rows_first"] = f"{rows_to_see(judge_mixed(seen)['first'][0], len(mixed))}"
     found["change_said"] = with_interval(paired_difference(first - same), "+.2f")
     found["same_said"] = with_interval(paired_difference(same), "+.2f")
     return {f"mixed_{name}": x for name, x in found.items()} | shares_by_place("mixed", mixed)

@@ -14,7 +14,9 @@ from studies.checks import Check
 from studies.documents.tables import share_interval
 from studies.results import load
 
-INDIRECT, REAL, SEARCH = "smollm2.indirect", "smollm2.real-sources", "smollm2.real-search"
+INDIRECT, REAL, SEARCH, WRONG = (
+    f"smollm2.{part}" for part in ("indirect", "real-sources", "real-search", "wrong-search")
+)
 """Entries of ``results/remedies.nc``."""
 FLOORS = "smollm2.floors"
 """The entry of ``results/questions.nc`` with answers to the same questions without any passage."""
@@ -147,7 +149,8 @@ def numbers(kept: Mapping[str, xr.Dataset] | None = None) -> dict[str, Any]:
     """Return all numbers."""
     kept = load("remedies") if kept is None else kept
     found = reworded_numbers(kept[INDIRECT]) | step_numbers(kept[INDIRECT])
-    return found | held_numbers(kept[REAL]) | right_numbers(kept[REAL]) | search_numbers(kept[REAL], kept[SEARCH])
+    found |= held_numbers(kept[REAL]) | right_numbers(kept[REAL])
+    return found | search_numbers(kept[REAL], kept[SEARCH]) | wrong_numbers(kept[WRONG])
 
 
 def search_numbers(entry: xr.Dataset, searched: xr.Dataset) -> dict[str, Any]:
@@ -166,6 +169,8 @@ def search_numbers(entry: xr.Dataset, searched: xr.Dataset) -> dict[str, Any]:
         share, low, high = share_over_questions(x, question)
         found[name] = int(x.sum())
         found[f"{name}_said"] = f"{x.sum()} ({share:.0%}, {low:.0%} to {high:.0%})"
+    closed = load("questions")[FLOORS]["correct"].sel(given="none").values[question] == 1
+    found["unknown_searched"] = int(hits[~closed].sum())
     named, right = searched["named_by"].values, searched["named_right"].values == 1
     found |= {
         "names": int((searched["names"].values > 0).sum()),
@@ -177,3 +182,12 @@ def search_numbers(entry: xr.Dataset, searched: xr.Dataset) -> dict[str, Any]:
     for name, x in {"deletion": deletion, "searched": hits, **either_of}.items():
         found[f"left_{name}"] = int(x[named != 1].sum())
     return {f"right_{name}": x for name, x in found.items()}
+
+
+def wrong_numbers(searched: xr.Dataset) -> dict[str, int]:
+    """Return in how many passages the names and numbers of wrong answers stand."""
+    still = searched.isel(answer=searched["right"].values == 0)  # those that are wrong when given once more
+    named = still["named_by"].values
+    found = {"asked": named.size, "names": (still["names"].values > 0).sum(), "one": (named == 1).sum()}
+    found |= {"several": (named > 1).sum(), "none": (named == 0).sum()}
+    return {f"wrong_{name}": int(x) for name, x in found.items()}

@@ -61,16 +61,18 @@ def sixteen_shown(seen: Evidence) -> pd.DataFrame:
     """Return the shares of :data:`OF_SIXTEEN` as seen, with all wrong documents alike, and as two laws expect."""
     counts = seen.totals["sixteen"].astype(float)
     asked = counts.sum(1, keepdims=True)
+    right = np.diag(counts.diagonal())
     described = {
         "seen": counts,
-        "all others alike": alike(counts) + np.diag(counts.diagonal()),
+        "all others alike": alike(counts) + right,
+        "places": tables.by_pulls(counts) + right,
         "law, fitted to sixteen": sixteen_fitted(seen) * asked,
         "law, from eight": sixteen_expected(seen) * asked,
     }
     shown = pd.DataFrame(index=list(OF_SIXTEEN))
     for of, x in described.items():
         shown[of] = [share(x) for share in OF_SIXTEEN.values()]
-    shown.loc[shown.index.str.endswith("right"), "all others alike"] = np.nan
+    shown.loc[shown.index.str.endswith("right"), ["all others alike", "places"]] = np.nan
     return shown.rename_axis("share")
 
 

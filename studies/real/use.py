@@ -64,7 +64,7 @@ def form_numbers(parts: pd.DataFrame) -> dict[str, float]:
     for part, forms in QUOTED.items():
         for short in forms:
             found |= {f"use_{part}_{way}_{short}": parts.loc[(short, part), way] for way in WAYS}
-    found["use_first_times_chat_about"] = parts.loc[("chat_about", "first"), "times"]
+    found |= {f"use_first_times_{short}": parts.loc[(short, "first"), "times"] for short in (*FORMS, "front")}
     found["use_first_low_chat"] = parts.loc[("chat", "first"), "low"]
     plain = parts.loc[[*PLAIN]]
     for part, name in RANGES:
@@ -143,6 +143,8 @@ def within_numbers(kept: Kept) -> dict[str, float]:
     for way in ("gradient", "replaced", "deleted", "hidden"):
         p = profile_of(ways[way].values)
         found[f"use_ways_{way}"] = float(p[0] / p.mean())
+        low, high = interval(draw_profiles(ways[way].values)[:, 0] * p.size)
+        found[f"use_ways_{way}_said"] = f"{p[0] / p.mean():.2f} ({low:.2f} to {high:.2f})"
         if way != "gradient":
             found[f"use_over_{way}"] = found["use_ways_gradient"] / found[f"use_ways_{way}"]
         if way != "replaced":

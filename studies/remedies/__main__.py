@@ -79,6 +79,7 @@ for name, text in REAL.items():
 PARTS["indirect"] = part(measure_indirect, 24)
 PARTS["real-sources"] = part(measure_real_sources, 100, 1100)
 PARTS["real-search"] = part(measure_real_search, 100, 1100)
+PARTS["wrong-search"] = part(partial(measure_real_search, wrong=True), 100, 1100)
 PARTS["real-alarm"] = part(partial(measure_real_sources, wrong=60), 100, 1100)
 PARTS["alarm"] = part(measure_alarm)
 PARTS["as-is-32"] = part(partial(measure_remedy, text="as is", dtype="float32"), 6)

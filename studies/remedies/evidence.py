@@ -273,6 +273,7 @@ def searched_numbers(seen: Evidence) -> dict[str, Any]:
         for name in searched.ALONE:
             said[f"expected_{name}".replace("-", "_")] = seen.ordered.table.loc[name, "named"] * oracle
         said |= searched.new_numbers(seen.real) | searched.reordered_numbers(seen.reordered)
+        said |= searched.family_numbers(seen.ordered, seen.reordered)
         likely, plain = seen.ordered.table.loc["one-by-one-likely"], seen.ordered.table.loc[AS_IS]
         said |= {"likely_requests": likely["requests"], "likely_times": likely["tokens"] / plain["tokens"]}
         said["likely_times_first"] = likely["tokens"] / seen.ordered.table.loc["search-alone", "tokens"]

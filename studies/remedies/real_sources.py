@@ -134,12 +134,15 @@ def holds_all(names: Sequence[str], passage: str) -> bool:
     return bool(names) and all(f" {name.lower()} " in text for name in names)
 
 
-def measure_real_search(settings: Settings) -> xr.Dataset:
-    """Return by right answer of ``real-sources`` what a search for its first line, and for its names alone, finds."""
+def measure_real_search(settings: Settings, wrong: bool = False) -> xr.Dataset:
+    """Return what a search for an answer's first line, and for its names alone, finds.
+
+    Of each right answer of ``real-sources``, or of each wrong one of ``real-alarm``.
+    """
     engine, rows = open_engine(settings), load_rows(settings)
     write = partial(write_ask, engine.tokenizer)
-    entry = load("remedies")["smollm2.real-sources"]
-    asked = np.argwhere(entry["right"].values == 1)[:, 0]
+    entry = load("remedies")["smollm2.real-alarm" if wrong else "smollm2.real-sources"]
+    asked = np.argwhere(entry["right"].values == (0 if wrong else 1))[:, 0]
 
     def read(n: int) -> Row:
         k, at = int(entry["question"][asked[n]]), int(entry["at"][asked[n]])
@@ -160,7 +163,7 @@ def measure_real_search(settings: Settings) -> xr.Dataset:
             "named_right": np.array(at in holding),
         }
 
-    found = go_on(len(asked), read, unfinished(settings, "real-lookup"), "answers")
+    found = go_on(len(asked), read, unfinished(settings, "wrong-lookup" if wrong else "real-lookup"), "answers")
     arrays = {name: (("answer",), x.astype(np.int16), {"long_name": MEANINGS[name]}) for name, x in found.items()}
     return xr.Dataset(arrays, attrs=provenance(settings) | {"dataset": "nq-open-oracle, Liu et al. 2023"})
 

@@ -26,6 +26,8 @@ from studies.remedies import tables
 from studies.remedies.real import RANKED, Real, gain_said
 from studies.remedies.tables import AS_IS
 
+CLEAR = ("one-by-one-likely", "likely-two", "heads-alone")
+"""Ways whose gain stands if all eight are corrected together."""
 Right = Mapping[str, Float[np.ndarray, "C P"]]
 
 ALONE = ("search-alone", "one-by-one-likely", "heads-alone")
@@ -93,6 +95,18 @@ class Reordered(AskedInOrder):
     def pairs(self) -> pd.DataFrame:
         """The two comparisons that were planned."""
         return compare_pairs(self.right | AskedInOrder(self.entry).right, PLANNED)
+
+
+def family_numbers(ordered: Ordered, reordered: Reordered) -> dict[str, float]:
+    """Return p of the gains of all eight ways, uncorrected and after Holm's correction for all together."""
+    right = reordered.right | ordered.right
+    raw = {name: tables.p_value(tables.gain_of(right, name)) for name in right if name != AS_IS}
+    together = dict(zip(raw, holm(np.array([*raw.values()])), strict=True))
+    clear = max(together[name] for name in CLEAR)
+    others = {name: p for name, p in together.items() if name not in {*CLEAR, "likely-first"}}
+    found = {"family": len(raw), "family_clear": clear, "family_least": min(others.values())}
+    found |= {"raw_least": min(raw[name] for name in others), "raw_most": max(raw[name] for name in others)}
+    return {f"ordered_{name}": x for name, x in found.items()}
 
 
 def reordered_numbers(reordered: Reordered) -> dict[str, Any]:

@@ -167,7 +167,8 @@ def test_of_sixteen_documents_wrong_and_right_answers_are_counted(drawn):
     assert shown["seen"].tolist() == pytest.approx([of(long.totals["sixteen"]) for of in wrong.OF_SIXTEEN.values()])
     assert shown["law, fitted to sixteen"]["wrong: from a neighbour"] == pytest.approx(shown["seen"].iloc[0], abs=0.05)
     assert shown["all others alike"]["wrong: from documents 7 to 12"] == pytest.approx(0.375, abs=0.02)
-    assert shown["all others alike"].tail(2).isna().all()
+    assert shown[["all others alike", "places"]].tail(2).isna().all(axis=None)
+    assert shown["places"].iloc[0] < shown["seen"].iloc[0], "distance is more than places"
 
 
 def test_the_smallest_effect_is_seen_in_four_of_five_tests():

@@ -69,7 +69,10 @@ def test_what_is_named_is_counted_by_hand():
     first = {"question": [4, 4], "at": [0, 1], "right": [1, 1], "searched": [0, 0]}
     first |= {"searched_next": [1, 1], "names": [1, 0], "named_by": [1, 0], "named_right": [1, 0]}
     kept[unstated.SEARCH] = xr.Dataset({name: ("answer", x) for name, x in first.items()})
+    wrong = {"right": [0, 0, 1, 0], "names": [2, 0, 1, 1], "named_by": [1, 0, 1, 2]}
+    kept[unstated.WRONG] = xr.Dataset({name: ("answer", x) for name, x in wrong.items()})
     found = unstated.numbers(kept)
+    assert [found[f"wrong_{x}"] for x in ("asked", "names", "one", "several", "none")] == [3, 2, 1, 1, 1]
     assert (found["right_searched"], found["right_again"]) == (1, 2)
     assert [found[f"reworded_{x}"] for x in ("prompts", "right", "deletion", "reader", "fetched")] == [4, 1, 3, 3, 4]
     assert [found[f"steps_{x}"] for x in ("prompts", "right", "known", "deletion", "reader")] == [4, 1, 3, 2, 2]
