@@ -65,7 +65,8 @@ def real_check(seen: Evidence, rng: np.random.Generator) -> Check:
     shuffled = [is_lost(rng.permuted(correct, axis=1)) for _ in range(20)]
     ends = ", ".join(f"{k} {with_interval(differ[k], '+.2f')}" for k in ("first", "last"))
     return Check(
-        "D-real", "", "Among passages of real questions the middle is lost, too.", found.lost != "no",
+        "D-real", "", "Among passages of real questions in the order of a search the middle is lost, too.",
+        found.lost != "no",
         f"{len(correct)} questions, {three(correct)}; above the middle: {ends}",
         f"one end is above the middle by at most {SMALL} with its whole 95% interval over questions (undecided unless "
         "both intervals are above 0 with p at most .05)",

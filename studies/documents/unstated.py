@@ -97,6 +97,7 @@ def right_numbers(entry: xr.Dataset) -> dict[str, Any]:
     hits = names_right(entry)
     found: dict[str, Any] = {"answers": question.size, "questions": len(np.unique(question))}
     found["rows"] = int(entry.attrs["prompts"])
+    found["asked"] = found["rows"] * len(np.unique(entry["at"]))
     for name, x in hits.items():
         share, low, high = share_over_questions(x, question)
         found[name] = int(x.sum())
@@ -150,7 +151,8 @@ def numbers(kept: Mapping[str, xr.Dataset] | None = None) -> dict[str, Any]:
     kept = load("remedies") if kept is None else kept
     found = reworded_numbers(kept[INDIRECT]) | step_numbers(kept[INDIRECT])
     found |= held_numbers(kept[REAL]) | right_numbers(kept[REAL])
-    return found | search_numbers(kept[REAL], kept[SEARCH]) | wrong_numbers(kept[WRONG])
+    found |= search_numbers(kept[REAL], kept[SEARCH]) | wrong_numbers(kept[WRONG])
+    return found | hit_numbers(found)
 
 
 def search_numbers(entry: xr.Dataset, searched: xr.Dataset) -> dict[str, Any]:
@@ -191,3 +193,11 @@ def wrong_numbers(searched: xr.Dataset) -> dict[str, int]:
     found = {"asked": named.size, "names": (still["names"].values > 0).sum(), "one": (named == 1).sum()}
     found |= {"several": (named > 1).sum(), "none": (named == 0).sum()}
     return {f"wrong_{name}": int(x) for name, x in found.items()}
+
+
+def hit_numbers(found: Mapping[str, Any]) -> dict[str, float]:
+    """Return how many of all answers would have one passage with their names, and how many of these be right."""
+    asked, right = found["right_asked"], found["right_answers"]
+    wrong = (asked - right) * found["wrong_one"] / found["wrong_asked"]
+    hits = found["right_looked_one"] + wrong
+    return {"hits_all": hits, "hits_right": found["right_looked_one_right"] / hits, "hits_base": right / asked}

@@ -50,6 +50,8 @@ OF_SIXTEEN: dict[str, Callable[[Counts], float]] = {
     "wrong: from a neighbour": near_share,
     "wrong: from documents 7 to 12": share_from(slice(None), slice(6, 12)),
     "wrong, asked for 2 to 8: from the first six": share_from(slice(1, 8), slice(0, 6)),
+    "wrong, asked for 9: from the first six": share_from(slice(8, 9), slice(0, 6)),
+    "wrong, asked for 9: from the last four": share_from(slice(8, 9), slice(12, 16)),
     "wrong, asked for 10 to 15: from the last four": share_from(slice(9, 15), slice(12, 16)),
     "asked for the first: right": lambda counts: float(counts[0, 0] / counts[0].sum()),
     "asked for 7 to 12: right": lambda counts: float((counts.diagonal()[6:12] / counts[6:12].sum(1)).mean()),

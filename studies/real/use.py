@@ -54,7 +54,7 @@ def forms_shown(parts: pd.DataFrame) -> pd.DataFrame:
 
 
 def _both(row: pd.Series) -> str:
-    both = " / ".join(f"{row[way]:.1f}" for way in WAYS)
+    both = " / ".join(f"{row[way]:.2f}" for way in WAYS)
     return "{}: {:.2f} ({:.2f} to {:.2f})".format(both, *row[["times", "low", "high"]])
 
 
@@ -105,6 +105,7 @@ def control_numbers(kept: Kept) -> dict[str, float]:
         "use_control_most": max(gap for gap, _, _ in plain),
         "use_control_low": min(low for _, low, _ in plain),
         **{f"use_middle_{way}": counted(kept[FORMS["256"][1]], way, "first") for way in WAYS},
+        "use_middle_said": "{:.1f} ({:.1f} to {:.1f})".format(*gap_of(kept[FORMS["256"][1]], "first")),
         "use_control_chat": gaps["chat_about"][0],
         "use_control_chat_low": gaps["chat_about"][1],
         "use_control_chat_high": gaps["chat_about"][2],
@@ -149,6 +150,7 @@ def within_numbers(kept: Kept) -> dict[str, float]:
             found[f"use_over_{way}"] = found["use_ways_gradient"] / found[f"use_ways_{way}"]
         if way != "replaced":
             found[f"use_ranked_{way}"] = spearman(p, profile_of(ways["replaced"].values))
+    found["use_within_deleted"] = float(np.median(within_prompts(ways, "deleted", "replaced")))
     return found | {"use_means_least": min(means), "use_means_most": max(means)}
 
 

@@ -159,6 +159,7 @@ def test_of_sixteen_documents_wrong_and_right_answers_are_counted(drawn):
     assert share["wrong: from a neighbour"] == pytest.approx(6 / 25)  # 2 from 1, 11 from 10, 14 from 13, 1 from 2
     assert share["wrong: from documents 7 to 12"] == pytest.approx(2 / 25)
     assert share["wrong, asked for 2 to 8: from the first six"] == pytest.approx(4 / 5)
+    assert share["wrong, asked for 9: from the first six"] == 1 and share["wrong, asked for 9: from the last four"] == 0
     assert share["wrong, asked for 10 to 15: from the last four"] == pytest.approx(3 / 13)
     assert share["asked for the first: right"] == pytest.approx(1 / 4)
     assert share["asked for 7 to 12: right"] == pytest.approx(1 / 6)

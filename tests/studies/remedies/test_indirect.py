@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 
 from studies.documents import unstated
-from studies.remedies import indirect, real_sources
+from studies.remedies import indirect, naming, real_sources
 from studies.results import load
 
 
@@ -42,13 +42,13 @@ def test_two_documents_lead_to_the_answer(seed):
     ],
 )
 def test_names_and_numbers_are_read_from_a_line(line, names):
-    assert real_sources.new_names(line, "who built it in Paris?") == names
+    assert naming.new_names(line, "who built it in Paris?") == names
 
 
 def test_a_passage_holds_all_names_as_whole_words():
     passages = ["Built by gustave  Eiffel, 1889-90.", "Eiffel; 1889", "Gustave Eiffelson 1889"]
-    assert [real_sources.holds_all(["Gustave Eiffel", "1889"], one) for one in passages] == [True, False, False]
-    assert not real_sources.holds_all([], passages[0])
+    assert [naming.holds_all(["Gustave Eiffel", "1889"], one) for one in passages] == [True, False, False]
+    assert not naming.holds_all([], passages[0])
 
 
 def test_what_is_named_is_counted_by_hand():
