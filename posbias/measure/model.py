@@ -146,7 +146,7 @@ class Model:
         prompts
             How many sets are made up, or the first rows; 40, or all rows. In each the answer is at every place.
         places
-            Documents or pairs in a prompt that is made up, 8 or, of ``kv``, 16. Of rows 1: each is asked once, as it is.
+            Documents or pairs in a prompt that is made up, 8 or, of ``kv``, 16. Of rows 1: each once, as it is.
         arms
             Some of ``competing``, ``not_competing`` (the others are documents of other questions) and ``closed_book``
             (no documents), with commas between; all unless given.
