@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from jaxtyping import Float
-
 from posbias.lookup.scores import Difference, flip_p_value, paired_difference
 from studies.documents.evidence import LOST, Evidence, rows_to_see, shares_by_place, verdict_of, with_interval
 
@@ -30,21 +27,8 @@ def question_numbers(seen: Evidence) -> dict[str, Any]:
         "questions_tokens": float(entry["tokens"].mean()),
         "questions_rank": float((entry["rank"] == 0).mean()),
         "questions_same": float(entry["same"].mean()),
-        "questions_first_said": with_interval(differ["first"], ".2f"),
-        "questions_last_said": with_interval(differ["last"], ".2f"),
-    }
-
-
-def same_of_eight(seen: Evidence, first_ahead: Float[np.ndarray, "Q"]) -> dict[str, str]:
-    """Return right answers to the questions asked with twenty passages when eight are given, and how the lead changes.
-
-    Both entries begin with the same questions.
-    """
-    of_eight = seen.questions["eight"]["correct"].values[: len(first_ahead)].astype(np.float64)
-    first, between, last = of_eight[:, 0], of_eight[:, 1:-1].mean(1), of_eight[:, -1]
-    return {
-        "twenty_of_eight": f"{first.mean():.0%} first, {between.mean():.0%} between and {last.mean():.0%} last",
-        "twenty_change_said": with_interval(paired_difference(first_ahead - (first - between)), "+.2f"),
+        "questions_first_said": with_interval(differ["first"], "+.3f"),
+        "questions_last_said": with_interval(differ["last"], "+.3f"),
     }
 
 
@@ -56,9 +40,8 @@ def twenty_numbers(seen: Evidence) -> dict[str, Any]:
     return {
         "twenty_asked": len(correct),
         "twenty_by_place": ", ".join(f"{share:.0%}" for share in correct.mean(0)),
-        "twenty_first_said": with_interval(paired_difference(correct[:, 0] - between), "+.2f"),
-        "twenty_last_said": with_interval(paired_difference(correct[:, -1] - between), "+.2f"),
-        **same_of_eight(seen, correct[:, 0] - between),
+        "twenty_first_said": with_interval(paired_difference(correct[:, 0] - between), "+.3f"),
+        "twenty_last_said": with_interval(paired_difference(correct[:, -1] - between), "+.3f"),
     }
 
 
@@ -75,11 +58,12 @@ def mixed_numbers(seen: Evidence) -> dict[str, Any]:
     mixed = entry["correct"].values.astype(float)
     ranked = seen.questions["eight"]["correct"].sel(place=entry["place"]).values.astype(float)
     first, same = (x[:, 0] - x[:, 1:-1].mean(1) for x in (mixed, ranked))
-    found = {f"{name}_said": with_interval(x, "+.2f") for name, (x, _) in judge_mixed(seen).items()}
+    found = {f"{name}_said": with_interval(x, "+.3f") for name, (x, _) in judge_mixed(seen).items()}
     found["rows_last"] = f"{rows_to_see(judge_mixed(seen)['last'][0], len(mixed))}"
     found["rows_first"] = f"{rows_to_see(judge_mixed(seen)['first'][0], len(mixed))}"
     found["change_said"] = with_interval(paired_difference(first - same), "+.2f")
-    found["same_said"] = with_interval(paired_difference(same), "+.2f")
+    found["same_said"] = with_interval(paired_difference(same), "+.3f")
+    found["same_last_said"] = with_interval(paired_difference(ranked[:, -1] - ranked[:, 1:-1].mean(1)), "+.3f")
     return {f"mixed_{name}": x for name, x in found.items()} | shares_by_place("mixed", mixed)
 
 

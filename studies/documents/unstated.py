@@ -97,7 +97,10 @@ def right_numbers(entry: xr.Dataset) -> dict[str, Any]:
     hits = names_right(entry)
     found: dict[str, Any] = {"answers": question.size, "questions": len(np.unique(question))}
     found["rows"] = int(entry.attrs["prompts"])
-    found["asked"] = found["rows"] * len(np.unique(entry["at"]))
+    places = np.unique(entry["at"])
+    found["asked"] = found["rows"] * len(places)
+    before = load("questions")["smollm2.eight"]["correct"].sel(place=places).isel(question=slice(found["rows"]))
+    found["before"] = int(before.sum())
     for name, x in hits.items():
         share, low, high = share_over_questions(x, question)
         found[name] = int(x.sum())
@@ -171,6 +174,8 @@ def search_numbers(entry: xr.Dataset, searched: xr.Dataset) -> dict[str, Any]:
         share, low, high = share_over_questions(x, question)
         found[name] = int(x.sum())
         found[f"{name}_said"] = f"{x.sum()} ({share:.0%}, {low:.0%} to {high:.0%})"
+    rank = load("questions")["smollm2.eight"]["rank"].values[question]  # of the right passage, by the question's words
+    found |= {"asked_first": int((rank == 0).sum()), "asked_two": int((rank <= 1).sum())}
     closed = load("questions")[FLOORS]["correct"].sel(given="none").values[question] == 1
     found["unknown_searched"] = int(hits[~closed].sum())
     named, right = searched["named_by"].values, searched["named_right"].values == 1
@@ -183,6 +188,8 @@ def search_numbers(entry: xr.Dataset, searched: xr.Dataset) -> dict[str, Any]:
     }
     for name, x in {"deletion": deletion, "searched": hits, **either_of}.items():
         found[f"left_{name}"] = int(x[named != 1].sum())
+    missed = (named != 1) & ~either_of["searched_two"]
+    found |= {"missed": int(missed.sum()), "missed_asked_first": int((rank[missed] == 0).sum())}
     return {f"right_{name}": x for name, x in found.items()}
 
 
@@ -195,9 +202,14 @@ def wrong_numbers(searched: xr.Dataset) -> dict[str, int]:
     return {f"wrong_{name}": int(x) for name, x in found.items()}
 
 
-def hit_numbers(found: Mapping[str, Any]) -> dict[str, float]:
+def hit_numbers(found: Mapping[str, Any]) -> dict[str, float | str]:
     """Return how many of all answers would have one passage with their names, and how many of these be right."""
-    asked, right = found["right_asked"], found["right_answers"]
-    wrong = (asked - right) * found["wrong_one"] / found["wrong_asked"]
-    hits = found["right_looked_one"] + wrong
-    return {"hits_all": hits, "hits_right": found["right_looked_one_right"] / hits, "hits_base": right / asked}
+    asked, right = found["right_asked"], found["right_before"]
+    rng, share = np.random.default_rng(0), []
+    counts = (found["right_looked_one"], found["right_answers"]), (found["wrong_one"], found["wrong_asked"])
+    drawn = [rng.binomial(of, k / of, 4000) / of for k, of in counts]
+    for of_right, of_wrong in ([k / of for k, of in counts], drawn):
+        share.append(right * of_right / (right * of_right + (asked - right) * of_wrong))
+    hits = right * counts[0][0] / counts[0][1] + (asked - right) * counts[1][0] / counts[1][1]
+    low, high = interval(share[1])
+    return {"hits_all": hits, "hits_said": f"{share[0]:.0%} ({low:.0%} to {high:.0%})", "hits_base": right / asked}

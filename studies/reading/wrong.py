@@ -59,6 +59,19 @@ OF_SIXTEEN: dict[str, Callable[[Counts], float]] = {
 """What the page counts of sixteen documents."""
 
 
+ASKED = {"2 to 8": slice(1, 8), "9": slice(8, 9), "10 to 15": slice(9, 15)}
+READ = {"1 to 6": slice(0, 6), "7 to 12": slice(6, 12), "13 to 15": slice(12, 15), "16": slice(15, 16)}
+"""Documents, of sixteen, that are asked for and that wrong answers are from."""
+
+
+def sixteen_table(counts: Counts) -> pd.DataFrame:
+    """Return from which of sixteen documents wrong answers are, by the documents that are asked for."""
+    table = pd.DataFrame(index=list(ASKED))
+    for name, read in READ.items():
+        table[name] = [share_from(asked, read)(counts) for asked in ASKED.values()]
+    return table.rename_axis("asked for / wrong answer from")
+
+
 def sixteen_shown(seen: Evidence) -> pd.DataFrame:
     """Return the shares of :data:`OF_SIXTEEN` as seen, with all wrong documents alike, and as two laws expect."""
     counts = seen.totals["sixteen"].astype(float)

@@ -96,7 +96,7 @@ def gap_of(entry: xr.Dataset, part: str) -> tuple[float, float, float]:
     return whole, float(low), float(high)
 
 
-def control_numbers(kept: Kept) -> dict[str, float]:
+def control_numbers(kept: Kept) -> dict[str, float | str]:
     """Return how the beginning differs by both ways if the end, which is used more, has no part in the unit."""
     gaps = {short: gap_of(kept[FORMS[short][1]], "rest") for short in (*PLAIN, "chat_about")}
     plain = [gaps[short] for short in PLAIN]
@@ -134,20 +134,19 @@ def ways_entry(kept: Kept) -> xr.Dataset:
     return others.assign(replaced=again["replaced"], likeliest=watched["likeliest"])
 
 
-def within_numbers(kept: Kept) -> dict[str, float]:
+def within_numbers(kept: Kept) -> dict[str, float | str]:
     """Return how gradient and use rank tokens, in one prompt (medians) and in mean profiles, over all forms."""
     entries = [kept[name] for _, name in FORMS.values()]
     within = [float(np.median(within_prompts(entry))) for entry in entries]
     means = [spearman(*map(profile_of, (entry["gradient"].values, entry["replaced"].values))) for entry in entries]
-    found = {"use_within_least": min(within), "use_within_most": max(within)}
+    found: dict[str, float | str] = {"use_within_least": min(within), "use_within_most": max(within)}
     ways = ways_entry(kept)
     for way in ("gradient", "replaced", "deleted", "hidden"):
         p = profile_of(ways[way].values)
-        found[f"use_ways_{way}"] = float(p[0] / p.mean())
         low, high = interval(draw_profiles(ways[way].values)[:, 0] * p.size)
-        found[f"use_ways_{way}_said"] = f"{p[0] / p.mean():.2f} ({low:.2f} to {high:.2f})"
+        found[f"use_ways_{way}_said"] = f"{p[0] * p.size:.2f} ({low:.2f} to {high:.2f})"
         if way != "gradient":
-            found[f"use_over_{way}"] = found["use_ways_gradient"] / found[f"use_ways_{way}"]
+            found[f"use_over_{way}"] = float(profile_of(ways["gradient"].values)[0] / p[0])
         if way != "replaced":
             found[f"use_ranked_{way}"] = spearman(p, profile_of(ways["replaced"].values))
     found["use_within_deleted"] = float(np.median(within_prompts(ways, "deleted", "replaced")))
@@ -169,7 +168,7 @@ def small_numbers(kept: Kept) -> dict[str, float]:
     }
 
 
-def numbers(kept: Kept, parts: pd.DataFrame) -> dict[str, float]:
+def numbers(kept: Kept, parts: pd.DataFrame) -> dict[str, float | str]:
     """Return all numbers of use that the book's prose quotes."""
     of_parts = form_numbers(parts) | control_numbers(kept) | share_numbers(kept, parts)
     return of_parts | within_numbers(kept) | small_numbers(kept)

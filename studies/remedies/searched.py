@@ -97,11 +97,21 @@ class Reordered(AskedInOrder):
         return compare_pairs(self.right | AskedInOrder(self.entry).right, PLANNED)
 
 
+def corrected_together(ordered: Ordered, reordered: Reordered) -> dict[str, float]:
+    """Return p of the gains of all eight ways, after Holm's correction for all together."""
+    raw = uncorrected(ordered, reordered)
+    return dict(zip(raw, holm(np.array([*raw.values()])), strict=True))
+
+
+def uncorrected(ordered: Ordered, reordered: Reordered) -> dict[str, float]:
+    """Return p of the gain of each of all eight ways by itself."""
+    right = reordered.right | ordered.right
+    return {name: tables.p_value(tables.gain_of(right, name)) for name in right if name != AS_IS}
+
+
 def family_numbers(ordered: Ordered, reordered: Reordered) -> dict[str, float]:
     """Return p of the gains of all eight ways, uncorrected and after Holm's correction for all together."""
-    right = reordered.right | ordered.right
-    raw = {name: tables.p_value(tables.gain_of(right, name)) for name in right if name != AS_IS}
-    together = dict(zip(raw, holm(np.array([*raw.values()])), strict=True))
+    raw, together = uncorrected(ordered, reordered), corrected_together(ordered, reordered)
     clear = max(together[name] for name in CLEAR)
     others = {name: p for name, p in together.items() if name not in {*CLEAR, "likely-first"}}
     found = {"family": len(raw), "family_clear": clear, "family_least": min(others.values())}
@@ -111,7 +121,8 @@ def family_numbers(ordered: Ordered, reordered: Reordered) -> dict[str, float]:
 
 def reordered_numbers(reordered: Reordered) -> dict[str, Any]:
     """Return what orders by the likelihood, and two passages, give."""
-    table, found = reordered.table, {}
+    table = reordered.table
+    found: dict[str, Any] = {}
     for name in table.index.drop(AS_IS):
         x, short = table.loc[name], name.replace("-", "_")
         found[f"ordered_{short}"] = float(x["right"])
