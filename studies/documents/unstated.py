@@ -203,11 +203,14 @@ def wrong_numbers(searched: xr.Dataset) -> dict[str, int]:
 
 
 def hit_numbers(found: Mapping[str, Any]) -> dict[str, float | str]:
-    """Return how many of all answers would have one passage with their names, and how many of these be right."""
+    """Return how many of all answers would have one passage with their names, and how many of these be right.
+
+    The interval is of draws from Jeffreys' posterior of both shares.
+    """
     asked, right = found["right_asked"], found["right_before"]
     rng, share = np.random.default_rng(0), []
     counts = (found["right_looked_one"], found["right_answers"]), (found["wrong_one"], found["wrong_asked"])
-    drawn = [rng.binomial(of, k / of, 4000) / of for k, of in counts]
+    drawn = [rng.beta(k + 0.5, of - k + 0.5, 4000) for k, of in counts]
     for of_right, of_wrong in ([k / of for k, of in counts], drawn):
         share.append(right * of_right / (right * of_right + (asked - right) * of_wrong))
     hits = right * counts[0][0] / counts[0][1] + (asked - right) * counts[1][0] / counts[1][1]

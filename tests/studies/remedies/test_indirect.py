@@ -65,13 +65,16 @@ def test_what_is_named_is_counted_by_hand():
     real = {"source": ("answer", [1, 0, -1]), "question": ("answer", [4, 4, 7]), "right": ("answer", [1, 1, 0])}
     real |= {"at": ("answer", [0, 1, 1]), "reader": ("answer", [0, 1, 1]), "fetched": ("answer", [1, 1, 1])}
     real |= {name: (("answer", "document"), x) for name, x in (("removed", falls), ("removed_short", -falls))}
-    kept = {unstated.INDIRECT: xr.Dataset(arrays), unstated.REAL: xr.Dataset(real, attrs={"prompts": 3})}
+    kept = {unstated.INDIRECT: xr.Dataset(arrays), unstated.REAL: xr.Dataset(real, attrs={"prompts": 100})}
     first = {"question": [4, 4], "at": [0, 1], "right": [1, 1], "searched": [0, 0]}
     first |= {"searched_next": [1, 1], "names": [1, 0], "named_by": [1, 0], "named_right": [1, 0]}
     kept[unstated.SEARCH] = xr.Dataset({name: ("answer", x) for name, x in first.items()})
     wrong = {"right": [0, 0, 1, 0], "names": [2, 0, 1, 1], "named_by": [1, 0, 1, 2]}
     kept[unstated.WRONG] = xr.Dataset({name: ("answer", x) for name, x in wrong.items()})
     found = unstated.numbers(kept)
+    right, hits = found["right_before"], found["right_before"] * 1 / 2 + (200 - found["right_before"]) * 1 / 3
+    assert found["hits_all"] == pytest.approx(hits) and found["hits_base"] == right / 200
+    assert found["hits_said"].startswith(f"{right / 2 / hits:.0%} (")
     assert [found[f"wrong_{x}"] for x in ("asked", "names", "one", "several", "none")] == [3, 2, 1, 1, 1]
     assert (found["right_searched"], found["right_again"]) == (1, 2)
     assert [found[f"reworded_{x}"] for x in ("prompts", "right", "deletion", "reader", "fetched")] == [4, 1, 3, 3, 4]
