@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from posbias.lookup.scores import Difference, flip_p_value, paired_difference
-from studies.documents.evidence import LOST, Evidence, rows_to_see, shares_by_place, verdict_of, with_interval
+from studies.documents.evidence import (
+    LOST,
+    Evidence,
+    end_less_between,
+    rows_to_see,
+    shares_by_place,
+    verdict_of,
+    with_interval,
+)
 
 
 def question_numbers(seen: Evidence) -> dict[str, Any]:
@@ -101,4 +109,6 @@ def judge_places(seen: Evidence) -> dict[str, Difference]:
 def numbers(seen: Evidence) -> dict[str, Any]:
     """Return all numbers of real questions and of keys and values."""
     found = question_numbers(seen) | twenty_numbers(seen) | mixed_numbers(seen) | key_numbers(seen)
+    control = {"first": end_less_between(seen.others, 0), "last": end_less_between(seen.others, -1)}
+    found |= {f"control_{name}_said": with_interval(lead, "+.2f") for name, lead in control.items()}
     return found | {"documents_real_answer": real_answer(seen)}
