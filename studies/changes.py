@@ -80,6 +80,20 @@ def measure_changes(
     return found
 
 
+def measure_steps(
+    model: Any, ids: Int[Tensor, "n"], others: Int[Tensor, "n"], front: Sequence[int] = ()
+) -> dict[str, Float[np.ndarray, "n"]]:
+    """Return what the gradient alone expects of the likeliest next token's probability where another token is put.
+
+    ``step``: |g·(e' - e)|. ``reach``: |g| |e' - e|, as if every step went in the direction that matters most.
+    """
+    x = embedded(model, ids, front).requires_grad_()
+    [slope] = torch.autograd.grad(next_token(model, inputs_embeds=x[None]).max(), x)
+    g, step = slope[len(front) :].float(), (embedded(model, others, ()) - x.detach()[len(front) :]).float()
+    found = {"step": (g * step).sum(-1).abs(), "reach": g.norm(dim=-1) * step.norm(dim=-1)}
+    return {name: size.cpu().numpy() for name, size in found.items()}
+
+
 def measure_gradient(model: Any, ids: Int[Tensor, "n"], front: Sequence[int] = ()) -> Float[np.ndarray, "n"]:
     """Return the norm of the gradient of the likeliest next token's probability by each token's embedding."""
     x = embedded(model, ids, front).requires_grad_()

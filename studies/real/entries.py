@@ -21,7 +21,7 @@ from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.prompts import apply_template
 from posbias.settings import Settings
-from studies.changes import measure_changes, measure_gradient
+from studies.changes import measure_changes, measure_gradient, measure_steps
 from studies.making import go_on
 from studies.real.measure import ABOVE, measure_heads, measure_integrated, measure_sink
 from studies.summaries import shave, summarise
@@ -124,6 +124,8 @@ def measure_use(
         row = {way: measure_changes(model, ids, others, way, before, places)[:n] for way in ways if way in CHANGES}
         if "likeliest" in ways:
             row["likeliest"] = measure_changes(model, ids, others, "replaced", before, places, likeliest=True)[:n]
+        if "step" in ways:
+            row |= {name: x[:n] for name, x in measure_steps(model, ids, others, before).items()}
         row["gradient"] = measure_gradient(model, ids, before)[:n]
         if "integrated" in ways:
             found, missed = measure_integrated(model, ids, before)

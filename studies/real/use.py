@@ -153,6 +153,18 @@ def within_numbers(kept: Kept) -> dict[str, float | str]:
     return found | {"use_means_least": min(means), "use_means_most": max(means)}
 
 
+def step_numbers(kept: Kept) -> dict[str, str]:
+    """Return what the first token counts by what the gradient expects of its replacement, and by what comes."""
+    expected, came = kept["smollm2.use-64-step"], kept["smollm2.use-64-likeliest"]
+    assert np.allclose(expected["gradient"], came["gradient"], rtol=1e-2, atol=1e-4)
+    found = {}
+    for name, entry in (("step", expected), ("reach", expected), ("likeliest", came)):
+        p, n = profile_of(entry[name].values), entry.sizes["position"]
+        low, high = interval(draw_profiles(entry[name].values)[:, 0] * n)
+        found[f"use_{name}_said"] = f"{p[0] * n:.2f} ({low:.2f} to {high:.2f})"
+    return found
+
+
 def small_numbers(kept: Kept) -> dict[str, float]:
     """Return what the ten models' beginning counts at most, over its middle, and who differs at 256 tokens."""
     gaps = gap_table({name: kept[entry] for name, entry in LONGER.items()}, resamples=1000)
@@ -171,4 +183,4 @@ def small_numbers(kept: Kept) -> dict[str, float]:
 def numbers(kept: Kept, parts: pd.DataFrame) -> dict[str, float | str]:
     """Return all numbers of use that the book's prose quotes."""
     of_parts = form_numbers(parts) | control_numbers(kept) | share_numbers(kept, parts)
-    return of_parts | within_numbers(kept) | small_numbers(kept)
+    return of_parts | within_numbers(kept) | step_numbers(kept) | small_numbers(kept)

@@ -50,3 +50,15 @@ def test_the_ceiling_is_what_halves_allow() -> None:
 
 def test_the_first_token_is_left_out() -> None:
     assert without_first(np.array([0.5, 0.3, 0.2])).tolist() == pytest.approx([0.6, 0.4])
+
+
+def test_what_the_gradient_expects_is_told_from_what_comes():
+    sizes = {"gradient": np.ones((9, 8)), "step": np.ones((9, 8)), "reach": np.full((9, 8), 2.0)}
+    sizes["likeliest"] = np.tile([0.5, *[1.5 / 1.05] * 7], (9, 1))
+    entry = xr.Dataset({name: (("prompt", "position"), x) for name, x in sizes.items()})
+    found = use.step_numbers({"smollm2.use-64-step": entry, "smollm2.use-64-likeliest": entry})
+    first = 0.5 / sizes["likeliest"][0].mean()
+    assert found["use_step_said"] == found["use_reach_said"] == "1.00 (1.00 to 1.00)"
+    assert found["use_likeliest_said"] == f"{first:.2f} ({first:.2f} to {first:.2f})"
+    with pytest.raises(AssertionError):
+        use.step_numbers({"smollm2.use-64-step": entry, "smollm2.use-64-likeliest": entry * 2})

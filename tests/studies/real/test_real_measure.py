@@ -55,6 +55,23 @@ def test_the_gradient_is_the_instruments(kind):
     assert np.allclose(changes.measure_gradient(model, ids[0]), reading.influence[0], rtol=1e-4, atol=1e-7)
 
 
+def test_a_step_is_what_the_gradient_expects_of_a_token_in_place_of_another():
+    model, ids, others = make("gpt2"), prompts(1, 9)[0], torch.arange(9)
+    found = changes.measure_steps(model, ids, others, [1])
+    assert np.allclose(changes.measure_steps(model, ids, ids, [1])["step"], 0, atol=1e-7)
+    whole = model.get_input_embeddings().weight
+    far = (whole[others] - whole[ids]).norm(dim=-1).detach().numpy()
+    assert np.allclose(found["reach"], changes.measure_gradient(model, ids, [1]) * far, rtol=1e-4, atol=1e-7)
+    assert (found["step"] <= found["reach"] * 1.0001).all() and found["step"].max() > 0
+    x = changes.embedded(model, ids, [1])
+    near = x.clone()
+    near[4] += 1e-3 * (whole[others[3]] - whole[ids[3]]).detach()
+    with torch.no_grad():
+        before, after = (changes.next_token(model, inputs_embeds=y[None])[0] for y in (x, near))
+    k = int(before.argmax())
+    assert abs(float(after[k] - before[k])) == pytest.approx(1e-3 * found["step"][3], rel=0.05)
+
+
 def test_integrated_gradients_add_up_to_the_difference():
     model, ids = make("gpt2"), prompts(1, 9)[0]
     with torch.no_grad():
