@@ -18,7 +18,7 @@ from studies.documents.evidence import (
     verdict_of,
     with_interval,
 )
-from studies.documents.questions import judge_mixed, judge_places
+from studies.documents.questions import ENDS, judge_mixed, judge_places
 
 LITTLE = 0.25
 """Of the questions, set after the run."""
@@ -81,7 +81,7 @@ def mixed_checks(seen: Evidence) -> list[Check]:
     found = []
     for name, (lead, p) in judge_mixed(seen).items():
         signs = np.random.default_rng(10).choice([-1, 1], (20, len(correct)))
-        ahead = correct[:, 0 if name == "first" else -1] - correct[:, 1:-1].mean(1)
+        ahead = correct[:, ENDS[name]] - correct[:, 1:-1].mean(1)
         found.append(Check(
             "D-real", f"mixed, {name}", f"Real questions, rivals in a drawn order: the {name} place is ahead.",
             lead.high > 0,

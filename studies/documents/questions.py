@@ -15,6 +15,8 @@ from studies.documents.evidence import (
     with_interval,
 )
 
+ENDS = {"first": 0, "last": -1}
+
 
 def question_numbers(seen: Evidence) -> dict[str, Any]:
     """Return right answers to real questions by place, and the verdict on their middle."""
@@ -44,20 +46,21 @@ def twenty_numbers(seen: Evidence) -> dict[str, Any]:
     """Return right answers among twenty passages, by place, and the lead of either end over the three between."""
     entry = seen.questions["twenty"]
     correct = entry["correct"].values.astype(float)
-    between = correct[:, 1:-1].mean(1)
     return {
         "twenty_asked": len(correct),
         "twenty_by_place": ", ".join(f"{share:.0%}" for share in correct.mean(0)),
-        "twenty_first_said": with_interval(paired_difference(correct[:, 0] - between), "+.3f"),
-        "twenty_last_said": with_interval(paired_difference(correct[:, -1] - between), "+.3f"),
+        "twenty_first_said": with_interval(end_less_between(correct, 0), "+.3f"),
+        "twenty_last_said": with_interval(end_less_between(correct, -1), "+.3f"),
     }
 
 
 def judge_mixed(seen: Evidence) -> dict[str, tuple[Difference, float]]:
     """Return by how much each end is ahead where rivals stand in a drawn order, and p of flipping its signs."""
     correct = seen.questions["mixed"]["correct"].values.astype(float)
-    ahead = {name: correct[:, k] - correct[:, 1:-1].mean(1) for name, k in (("first", 0), ("last", -1))}
-    return {name: (paired_difference(x), flip_p_value(x)) for name, x in ahead.items()}
+    found = {}
+    for name, end in ENDS.items():
+        found[name] = end_less_between(correct, end), flip_p_value(correct[:, end] - correct[:, 1:-1].mean(1))
+    return found
 
 
 def mixed_numbers(seen: Evidence) -> dict[str, Any]:
@@ -71,7 +74,7 @@ def mixed_numbers(seen: Evidence) -> dict[str, Any]:
     found["rows_first"] = f"{rows_to_see(judge_mixed(seen)['first'][0], len(mixed))}"
     found["change_said"] = with_interval(paired_difference(first - same), "+.2f")
     found["same_said"] = with_interval(paired_difference(same), "+.3f")
-    found["same_last_said"] = with_interval(paired_difference(ranked[:, -1] - ranked[:, 1:-1].mean(1)), "+.3f")
+    found["same_last_said"] = with_interval(end_less_between(ranked, -1), "+.3f")
     return {f"mixed_{name}": x for name, x in found.items()} | shares_by_place("mixed", mixed)
 
 
@@ -98,17 +101,12 @@ def real_answer(seen: Evidence) -> str:
 
 def judge_places(seen: Evidence) -> dict[str, Difference]:
     """Return by how much each end is above the middle of real questions."""
-    correct = seen.real
-    middle = correct[:, 1:-1].mean(1)
-    return {
-        "first": paired_difference(correct[:, 0] - middle),
-        "last": paired_difference(correct[:, -1] - middle),
-    }
+    return {name: end_less_between(seen.real, end) for name, end in ENDS.items()}
 
 
 def numbers(seen: Evidence) -> dict[str, Any]:
     """Return all numbers of real questions and of keys and values."""
     found = question_numbers(seen) | twenty_numbers(seen) | mixed_numbers(seen) | key_numbers(seen)
-    control = {"first": end_less_between(seen.others, 0), "last": end_less_between(seen.others, -1)}
+    control = {name: end_less_between(seen.others, end) for name, end in ENDS.items()}
     found |= {f"control_{name}_said": with_interval(lead, "+.2f") for name, lead in control.items()}
     return found | {"documents_real_answer": real_answer(seen)}

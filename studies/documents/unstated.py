@@ -197,7 +197,12 @@ def wrong_numbers(searched: xr.Dataset) -> dict[str, int]:
     """Return in how many passages the names and numbers of wrong answers stand."""
     still = searched.isel(answer=searched["right"].values == 0)  # those that are wrong when given once more
     named = still["named_by"].values
-    found = {"asked": named.size, "names": (still["names"].values > 0).sum(), "one": (named == 1).sum()}
+    found = {
+        "drawn": searched.sizes["answer"],
+        "asked": named.size,
+        "names": (still["names"].values > 0).sum(),
+        "one": (named == 1).sum(),
+    }
     found |= {"several": (named > 1).sum(), "none": (named == 0).sum()}
     return {f"wrong_{name}": int(x) for name, x in found.items()}
 

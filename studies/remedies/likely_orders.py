@@ -31,7 +31,7 @@ ORDERS = {
 """Ranking, order, and how many of the best passages are kept."""
 
 
-def in_orders(ranked: Ranked) -> list[Ask]:
+def put_in_orders(ranked: Ranked) -> list[Ask]:
     """Return what is asked under each of :data:`ORDERS` of a question that is asked at one place."""
     [plain], asks = ranked.asks, []
     for ranking, kind, keep in ORDERS.values():
@@ -52,7 +52,7 @@ def measure_likely_orders(settings: Settings) -> xr.Dataset:
     def read(k: int) -> Row:
         engine.forget()
         ranked = Ranked(rows[k], engine, write, BEST, at=(rows[k].rank,))
-        [plain], asks = ranked.asks, in_orders(ranked)
+        [plain], asks = ranked.asks, put_in_orders(ranked)
         prompts, row = [write(ask) for ask in asks], []
         for prompt, ask, (ranking, *_) in zip(prompts, asks, ORDERS.values(), strict=True):
             [said] = engine.generate([prompt], MOST, UNTIL)

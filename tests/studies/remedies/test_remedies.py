@@ -15,7 +15,7 @@ from posbias.prompts import Ask, write_prompt
 from studies.questions.asks import write_ask
 from studies.questions.rows import Passage, Question
 from studies.remedies.engine import SetEngine
-from studies.remedies.likely_orders import ORDERS, in_orders
+from studies.remedies.likely_orders import ORDERS, put_in_orders
 from studies.remedies.questions import AT, CHOSEN, PLACES, Ranked
 from studies.remedies.tables import judge_alarm, pointed_right, remedy_table
 
@@ -84,7 +84,7 @@ def test_passages_are_ordered_by_the_likelihood_and_two_of_them_kept():
     ask = Ask(tuple("ABCDEFGH"), "who?", "me")
     scores = {"search": [[*range(8, 0, -1)]], "likelihood": [[0, 7, 1, 6, 2, 5, 3, 4]]}
     ranked = SimpleNamespace(asks=[ask], scores=scores)
-    found = dict(zip(ORDERS, ("".join(one.documents) for one in in_orders(ranked)), strict=True))
+    found = dict(zip(ORDERS, ("".join(one.documents) for one in put_in_orders(ranked)), strict=True))
     assert found == {
         "likely-last": "ACEGHFDB", "likely-first": "BDFHGECA", "likely-two": "DB", "search-two": "BA",
     }  # fmt: skip
