@@ -74,6 +74,7 @@ REAL = {
 PARTS["questions"] = part(measure_questions, 50, 1100)
 PARTS["searched"] = part(measure_searched, 150, 1100)
 PARTS["likely-orders"] = part(measure_likely_orders, 150, 1100)
+PARTS["likely-again"] = part(partial(measure_likely_orders, again=True), 350, 1100)
 for name, text in REAL.items():
     PARTS[f"questions-{name}"] = part(partial(measure_question_remedy, text=text), 50, 1100)
 PARTS["indirect"] = part(measure_indirect, 24)

@@ -35,6 +35,18 @@ R-real, ``likely orders``, set on 2026-11-30 before their run
     over the two: the likeliest last against the search's best last (the better choice, the same length), and the
     likeliest alone against the likeliest last (the same choice, the shorter prompt). We expect that the likeliest last
     helps and is ahead of the search's best last, and that alone is ahead of last by .05 to .15, too little to be seen.
+R-real, ``likely again``, set on 2026-11-30 before its run
+    the next 200 questions alone, which nobody has asked yet. Six ways, each over all eight in the search's order: the
+    likeliest alone, the two likeliest, the likeliest last among all, the heads' passage alone, the search's first
+    alone, the search's best last. Each helps by the limits above, Holm over these six. Three pairs, Holm over the
+    three: the likeliest alone against the likeliest last (whether the seven others cost something), the likeliest last
+    against the search's best last (whether the better choice gains in a prompt of the same length), the likeliest
+    alone against the search's first alone. With 200 questions a difference of .11 is seen in four of five samples. We
+    expect the gains of the 100 to be smaller: .2, .15, .1, .15, .1 and .1, of which the first two, at least, help; that
+    alone is ahead of last (by about .1); and that the other two pairs stay undecided.
+R-real, at four places, set on 2026-11-30 before their runs
+    ten sharper heads and documents that do not see one another, on the first 50 questions, each judged as the remedies
+    at four places above. We expect neither to help, as on invented facts, and the second to do harm.
 R-alarm, ``real``, set on 2026-11-29 before it was counted
     on Liu et al.'s questions that have both (heads chosen on invented facts, four places): of the answers whose first
     line one passage alone holds, the heads point at another passage for at least half of the wrong ones and at most .1

@@ -20,8 +20,8 @@ from posbias.lookup.scores import flip_p_value, paired_difference
 AS_IS, FLOORS = "as-is", ("oracle", "closed-book")
 LEVEL = 0.05
 NOT_REMEDIES = (
-    "as-is-32", "heads", "alarm", "searched", "likely-orders", "indirect", "real-sources", "real-search",
-    "wrong-search", "real-alarm",
+    "as-is-32", "heads", "alarm", "searched", "likely-orders", "likely-again", "indirect", "real-sources",
+    "real-search", "wrong-search", "real-alarm",
 )  # fmt: skip
 """Entries that are no condition; nor are those of real questions here."""
 WORDS = {

@@ -84,7 +84,7 @@ def test_passages_are_ordered_by_the_likelihood_and_two_of_them_kept():
     ask = Ask(tuple("ABCDEFGH"), "who?", "me")
     scores = {"search": [[*range(8, 0, -1)]], "likelihood": [[0, 7, 1, 6, 2, 5, 3, 4]]}
     ranked = SimpleNamespace(asks=[ask], scores=scores)
-    found = dict(zip(ORDERS, ("".join(one.documents) for one in put_in_orders(ranked)), strict=True))
+    found = dict(zip(ORDERS, ("".join(one.documents) for one in put_in_orders(ranked, ORDERS)), strict=True))
     assert found == {
         "likely-last": "ACEGHFDB", "likely-first": "BDFHGECA", "likely-two": "DB", "search-two": "BA",
     }  # fmt: skip
