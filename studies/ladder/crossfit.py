@@ -17,14 +17,13 @@ from jaxtyping import Float, Int
 
 from posbias.comparison.distances import spearman, unit
 from posbias.comparison.fits import power_fit
-from posbias.comparison.resampling import interval, resampled_profiles
 from posbias.predict import find
 from studies.ladder.evidence import MEASURES, MODELS, Small, profile_of
 from studies.ladder.rung_tables import ENCODINGS
 from studies.results import load
 
-FIRST, SPLITS, RESAMPLES = 32, 200, 1000
-"""Documents of the small models that predictions are made of; random halves of documents; resamples of them."""
+FIRST, SPLITS = 32, 200
+"""Documents of the small models that predictions are made of; random halves of documents."""
 LARGE = "SmolLM2"
 TEXTS = {"SmolLM2, Wikipedia": ("builtin-256", "wiki-256"), "SmolLM2, built-in": ("wiki-256", "builtin-256")}
 """Texts of SmolLM2, by the one whose influence judges: which one predictions are made of, and that one."""
@@ -135,17 +134,16 @@ def group_means(table: pd.DataFrame, measure: str) -> pd.DataFrame:
 
 
 def shown(judged: Mapping[str, Judged]) -> pd.DataFrame:
-    """Return the page's table of the ten small models: means over them."""
-    table, ceilings = score_table(judged), {m: one.ceiling for m, one in judged.items()}
-    wide = {measure: table[measure].unstack("model").reindex(list(LABELS)) for measure in MEASURES}
-    ten = list(MODELS)
-    found = pd.DataFrame({
-        "W1": wide["W1"][ten].mean(axis=1),
-        "total variation": wide["total variation"][ten].mean(axis=1),
-        "rank": wide["rank correlation"][ten].mean(axis=1),
-    })  # fmt: skip
+    """Return the page's table of the ten small models: means over those with the same position encoding."""
+    table, tops = score_table(judged), pd.Series({m: one.ceiling for m, one in judged.items()})
+    means = {
+        "distance": group_means(table, "W1").drop(columns=LARGE),
+        "rank": group_means(table, "rank correlation").drop(columns=LARGE),
+    }
+    found = pd.concat({f"{kind}, {group}": x[group] for kind, x in means.items() for group in x}, axis=1)
     found = found.rename(index=LABELS).rename_axis("prediction from other documents")
-    found.loc["a perfect prediction (ceiling)"] = pd.Series({"rank": np.mean([ceilings[m] for m in ten])})
+    most = {f"rank, {group}": tops[list(models)].mean() for group, models in ENCODINGS.items()}
+    found.loc["a perfect prediction (ceiling)"] = pd.Series(most)
     return found
 
 
@@ -179,22 +177,3 @@ def length_table() -> pd.DataFrame:
             said["ceiling of a half"] = float(np.sqrt(one.halves))
         rows[f"{n:,}"] = said
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("tokens of Wikipedia")
-
-
-def gain_numbers(judged: Mapping[str, Judged]) -> dict[str, float]:
-    """Return what contributions gain over attention in rank in SmolLM2, each made of the other text.
-
-    Intervals are over the documents that judge.
-    """
-    found: dict[str, float] = {}
-    for short, name in zip(("wiki", "builtin"), TEXTS, strict=True):
-        one = judged[name]
-        drawn = resampled_profiles(one.rows, RESAMPLES, units=one.units)
-        ranks = {}
-        for way in ("contributions", "measured-attention"):
-            ranks[way] = np.array([spearman(one.predicted[way], p) for p in (one.measured, *drawn)])
-        gain = ranks["contributions"] - ranks["measured-attention"]
-        low, high = interval(gain[1:])
-        found |= {f"predictions_gain_{short}": gain[0], f"predictions_gain_{short}_low": float(low)}
-        found |= {f"predictions_gain_{short}_high": float(high)}
-    return found

@@ -42,7 +42,7 @@ def judged_numbers(judged: Mapping[str, Judged]) -> dict[str, Any]:
             found[f"predictions_{short}_{key}"] = wide[measure].loc[name, list(MODELS)].mean()
     for group, short in SHORT.items():
         means = {measure: group_means(table, measure)[group] for measure in ("W1", "rank correlation")}
-        for name in ("influence", "contributions", *STEPS):
+        for name in ("influence", "contributions", "even", *STEPS):
             found[f"predictions_{short}_{name}"] = means["W1"][name]
             found[f"predictions_{short}_rank_{name}"] = means["rank correlation"][name]
     ranks = wide["rank correlation"][list(MODELS)]
