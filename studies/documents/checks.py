@@ -28,9 +28,9 @@ PREDICTED = {
     "contributions of the place": "contributions",
 }
 SAID = {
-    "influence": "Influence in other texts and right answers correlate.",
-    "attention": "Attention at a place and right answers correlate.",
-    "contributions": "Contributions at a place and right answers correlate.",
+    "influence": "Influence in other texts and right answers correlate over the places, both ends among them.",
+    "attention": "Attention at a place and right answers correlate over the places, both ends among them.",
+    "contributions": "Contributions at a place and right answers correlate over the places, both ends among them.",
 }
 
 

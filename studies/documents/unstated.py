@@ -188,6 +188,7 @@ def search_numbers(entry: xr.Dataset, searched: xr.Dataset) -> dict[str, Any]:
     }
     for name, x in {"deletion": deletion, "searched": hits, **either_of}.items():
         found[f"left_{name}"] = int(x[named != 1].sum())
+    found["then"] = found["looked_one_right"] + found["left_searched_two"]
     missed = (named != 1) & ~either_of["searched_two"]
     found |= {"missed": int(missed.sum()), "missed_asked_first": int((rank[missed] == 0).sum())}
     return {f"right_{name}": x for name, x in found.items()}

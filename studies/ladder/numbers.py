@@ -11,7 +11,7 @@ import xarray as xr
 from jaxtyping import Float, Int
 
 from posbias import structured_kernels
-from posbias.comparison.distances import normalised_wasserstein, unit
+from posbias.comparison.distances import normalised_wasserstein, spearman, unit
 from posbias.rollout.influence import influence_profile
 from studies.ladder import scores
 from studies.ladder.crossfit import LARGE, TEXTS, Judged, group_means, large_judged, score_table
@@ -70,14 +70,16 @@ def judged_numbers(judged: Mapping[str, Judged]) -> dict[str, Any]:
 
 
 def own_numbers() -> dict[str, float]:
-    """Return how far SmolLM2's contributions are from the influence of the text that they are made of.
+    """Return how near SmolLM2's contributions are to the influence of the text of which they are made.
 
     By the other text their distance is this one less or more the distance of the two texts, as the page says.
     """
     kept, found = load("real"), {}
     for short, (_, text) in zip(("wiki", "builtin"), TEXTS.values(), strict=True):
         own = large_judged(kept[f"smollm2.{text}"], kept[f"smollm2.{text}"])
-        found[f"predictions_own_{short}"] = normalised_wasserstein(own.predicted["contributions"], own.measured)
+        said = own.predicted["contributions"], own.measured
+        found[f"predictions_own_{short}"] = normalised_wasserstein(*said)
+        found[f"predictions_own_rank_{short}"] = spearman(*said)
     return found
 
 

@@ -91,17 +91,17 @@ class Rivals:
         weights = resample_weights(len(rows), self.draws, seed=1)
         return np.concatenate([profile_of(rows)[None], unit(weights @ rows)])
 
-    def score(self, name: str, measure: str) -> Float[np.ndarray, "B"]:
-        """Return a number of a prediction, mean of the ways that it was made, and behind it of resamples."""
+    def score(self, name: str, measure: str, only: str | None = None) -> Float[np.ndarray, "B"]:
+        """Return a number of a prediction, mean of the texts that judge it or of one, and behind it of resamples."""
         each = []
         for text, q in self.measured.items():
-            if name in self.said[text] or name not in OTHERS:
+            if (name in self.said[text] or name not in OTHERS) and only in (None, text):
                 each.append(SCORES[measure](self.made(name, text), q))
         return np.mean(each, axis=0)
 
-    def gap(self, name: str, other: str, measure: str = "W1") -> tuple[float, float, float]:
+    def gap(self, name: str, other: str, measure: str = "W1", only: str | None = None) -> tuple[float, float, float]:
         """Return a number of a prediction less that of another, with its interval."""
-        more = self.score(name, measure) - self.score(other, measure)
+        more = self.score(name, measure, only) - self.score(other, measure, only)
         low, high = interval(more[1:])
         return float(more[0]), float(low), float(high)
 
@@ -194,10 +194,11 @@ def rival_numbers(rivals: Rivals) -> dict[str, float]:
     found["rivals_rollouts"] = len(FORWARD)
     found["rivals_first"] = float(np.mean([one.measured[0] for one in rivals.judged.values()]))
     for short, pair in PAIRS.items():
-        for measure, word in (("W1", "gap"), ("rank correlation", "order")):
-            if "even" not in pair or measure == "W1":
-                ends = zip(("", "_low", "_high"), rivals.gap(*pair, measure), strict=True)
-                found |= {f"rivals_{short}_{word}{end}": x for end, x in ends}
+        ends = zip(("", "_low", "_high"), rivals.gap(*pair), strict=True)
+        found |= {f"rivals_{short}_gap{end}": x for end, x in ends}
+    for short, text in zip(("wiki", "builtin"), TEXTS, strict=True):
+        ends = zip(("", "_low", "_high"), rivals.gap(*PAIRS["power"], "rank correlation", text), strict=True)
+        found |= {f"rivals_{short}_order{end}": x for end, x in ends}
     said = rivals.said[next(iter(TEXTS))]
     found["rivals_documents"] = len(said["attention"])
     found["rivals_documents_zeroing"] = len(said["value-zeroing"])

@@ -23,6 +23,7 @@ OF_EVIDENCE = (
     kinds.over_sentences,
     rivals.rival_numbers,
     wrong.source_numbers,
+    wrong.sixteen_numbers,
 )
 
 

@@ -135,6 +135,7 @@ def rival_numbers(seen: Evidence) -> dict[str, float]:
         numbers |= named(f"ahead_{name}", sum_over_sets(ahead(eight, seen.sets[name])))
     for name, word in (("sixteen", "sixteen"), ("thirty-two", "long")):
         numbers |= named(f"lead_{word}", sum_over_sets(led_by(seen.sets[name])))
+    numbers |= named("trend_sixteen", sum_over_sets(led_by(seen.sets["sixteen"], TREND)))
     trend = [table.loc[TREND, "behind"] for table in tried]
     numbers |= {"trend": max(trend), "trend_low": min(x.loc[TREND, "low"] for x in tried)}
     numbers |= {"trend_high": max(x.loc[TREND, "high"] for x in tried)}
@@ -143,12 +144,12 @@ def rival_numbers(seen: Evidence) -> dict[str, float]:
     return {f"rival_{name}": float(x) for name, x in numbers.items()}
 
 
-def led_by(sets: Counts) -> Float[np.ndarray, "C"]:
-    """Return by set the law's lead over place with a bonus, both fitted to the other half of the sets."""
+def led_by(sets: Counts, rival: str = "place, bonus") -> Float[np.ndarray, "C"]:
+    """Return by set the law's lead over a rival, both fitted to the other half of the sets."""
     halves, found = np.array_split(sets, 2), []
     for fitted, judged in (halves, halves[::-1]):
         expected = tables.rival_shares(fitted.sum(0))
-        gain = np.log(expected[LAW]) - np.log(expected["place, bonus"])
+        gain = np.log(expected[LAW]) - np.log(expected[rival])
         found.append((gain * judged).sum((1, 2)))
     return np.concatenate(found[::-1])
 

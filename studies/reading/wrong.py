@@ -65,11 +65,26 @@ READ = {"1 to 6": slice(0, 6), "7 to 12": slice(6, 12), "13 to 15": slice(12, 15
 
 
 def sixteen_table(counts: Counts) -> pd.DataFrame:
-    """Return from which of sixteen documents wrong answers are, by the documents that are asked for."""
+    """Return from which of sixteen documents wrong answers are, by the documents that are asked for, and how many."""
     table = pd.DataFrame(index=list(ASKED))
+    wrong = counts * (distances(len(counts)) > 0)
     for name, read in READ.items():
         table[name] = [share_from(asked, read)(counts) for asked in ASKED.values()]
+    table["wrong answers"] = [f"{wrong[asked].sum():.0f}" for asked in ASKED.values()]
     return table.rename_axis("asked for / wrong answer from")
+
+
+def sixteen_numbers(seen: Evidence) -> dict[str, float]:
+    """Return what prose says of sixteen documents: right answers at the first, and where two blocks of mistakes are."""
+    counts = seen.totals["sixteen"].astype(float)
+    said = {
+        "first": "asked for the first: right",
+        "early": "wrong, asked for 2 to 8: from the first six",
+        "late": "wrong, asked for 10 to 15: from the last four",
+    }
+    found = {f"sixteen_{short}": OF_SIXTEEN[name](counts) for short, name in said.items()}
+    found["sixteen_first_fitted"] = OF_SIXTEEN[said["first"]](sixteen_fitted(seen) * counts.sum(1, keepdims=True))
+    return found
 
 
 def sixteen_shown(seen: Evidence) -> pd.DataFrame:

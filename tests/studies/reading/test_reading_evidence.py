@@ -164,6 +164,8 @@ def test_of_sixteen_documents_wrong_and_right_answers_are_counted(drawn):
     assert share["asked for the first: right"] == pytest.approx(1 / 4)
     assert share["asked for 7 to 12: right"] == pytest.approx(1 / 6)
     table = wrong.sixteen_table(counts)
+    assert table["wrong answers"].tolist() == ["5", "3", "13"]
+    table = table[list(wrong.READ)]
     assert table.loc["9"].tolist() == [1, 0, 0, 0] and table.sum(axis=1).tolist() == pytest.approx([1, 1, 1])
     assert table.loc["10 to 15", "16"] == pytest.approx(1 / 13)
     assert table.loc["2 to 8", "7 to 12"] == pytest.approx(1 / 5)
@@ -174,6 +176,9 @@ def test_of_sixteen_documents_wrong_and_right_answers_are_counted(drawn):
     assert shown["all others alike"]["wrong: from documents 7 to 12"] == pytest.approx(0.375, abs=0.02)
     assert shown[["all others alike", "places"]].tail(2).isna().all(axis=None)
     assert shown["places"].iloc[0] < shown["seen"].iloc[0], "distance is more than places"
+    found = wrong.sixteen_numbers(long)
+    assert found["sixteen_first"] == pytest.approx(found["sixteen_first_fitted"], abs=0.1), "drawn from the law itself"
+    assert found["sixteen_early"] == shown["seen"].iloc[2] and found["sixteen_late"] == shown["seen"].iloc[5]
 
 
 def test_the_smallest_effect_is_seen_in_four_of_five_tests():
@@ -254,6 +259,7 @@ def test_a_bonus_of_the_first_document_is_told_from_its_pull():
     sets = checks.drawn_from(np.random.default_rng(0), p, 200)
     assert rivals.sum_over_sets(rivals.ahead(sets[:100], sets[100:]))[1] > 0
     assert rivals.led_by(sets).sum() > 100
+    assert 0 < rivals.led_by(sets, rivals.TREND).sum() < rivals.led_by(sets).sum(), "a trend is nearer to the law"
 
 
 def test_the_deviance_by_chance_is_that_of_a_law_that_holds(drawn):
