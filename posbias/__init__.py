@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from posbias.rollout.kernels import attention_kernel, mix_heads
     from posbias.rollout.labelled import Profile
     from posbias.rollout.logits import alibi_slopes, geometric_slopes, position_logits
-    from posbias.rollout.order import dominates, is_monotone, prefix_masses, stochastic_monotonicity
+    from posbias.rollout.order import dominates, prefix_masses, stochastic_monotonicity
     from posbias.rollout.profiles import mean_position, u_shape
     from posbias.rollout.structured import StructuredKernels, structured_kernels
 
@@ -51,7 +51,7 @@ _NAMES = {
     "rollout.kernels": ("attention_kernel", "mix_heads"),
     "rollout.labelled": ("Profile",),
     "rollout.logits": ("alibi_slopes", "geometric_slopes", "position_logits"),
-    "rollout.order": ("dominates", "is_monotone", "prefix_masses", "stochastic_monotonicity"),
+    "rollout.order": ("dominates", "prefix_masses", "stochastic_monotonicity"),
     "rollout.profiles": ("mean_position", "u_shape"),
     "rollout.structured": ("StructuredKernels", "structured_kernels"),
 }  # fmt: skip

@@ -52,36 +52,22 @@ def use_style() -> None:
     plt.style.use(str(STYLE))
 
 
-def profile_axes(ax: Axes, n: int, *, xlabel: bool = True, ylabel: bool = True) -> Axes:
+def profile_axes(ax: Axes, n: int, *, ylabel: bool = True) -> Axes:
     """Label axes for influence profiles over n positions and draw the uniform 1/n as a dashed line."""
     ax.axhline(1 / n, color="#7f7f7f", linestyle="--", linewidth=0.9, zorder=1, label=UNIFORM)
     ax.set_xlim(-0.01 * n, 1.01 * n)
-    if xlabel:
-        ax.set_xlabel("token position $j$ (0 is first)")
+    ax.set_xlabel("token position $j$ (0 is first)")
     if ylabel:
         ax.set_ylabel("influence $p_j$")
     return ax
 
 
-def plot_profiles(
-    ax: Axes,
-    profiles: Mapping[str, np.ndarray],
-    *,
-    colours: Mapping[str, str] | None = None,
-    styles: Mapping[str, str] | None = None,
-    log: bool = True,
-) -> Axes:
-    """Draw influence profiles of one length by label, on a logarithmic influence axis unless told.
-
-    ``colours`` and ``styles`` are by label too; the style file's cycle otherwise.
-    """
+def plot_profiles(ax: Axes, profiles: Mapping[str, np.ndarray], *, styles: Mapping[str, str]) -> Axes:
+    """Draw influence profiles of one length on a logarithmic influence axis; line ``styles`` are by label, too."""
     n = len(next(iter(profiles.values())))
     for label, p in profiles.items():
-        colour, style = (colours or {}).get(label), (styles or {}).get(label, "-")
-        ax.plot(np.arange(n), p, label=label, color=colour, linestyle=style)
-    profile_axes(ax, n)
-    if log:
-        ax.set_yscale("log")
+        ax.plot(np.arange(n), p, label=label, linestyle=styles.get(label, "-"))
+    profile_axes(ax, n).set_yscale("log")
     return ax
 
 

@@ -120,15 +120,13 @@ def hull_interval(
     return max(least, min(low, 2 * estimate - high)), max(high, 2 * estimate - low)
 
 
-def t_interval(values: Numbers, level: float = 0.95) -> tuple[float, float]:
-    """Return Student's interval for the mean of a few units, such as three seeds; percentiles of so few are too narrow.
+def t_interval(values: Numbers) -> tuple[float, float]:
+    """Return Student's 95% interval for the mean of a few units, such as seeds; percentiles of so few are too narrow.
 
     Parameters
     ----------
     values
         One number for each of at least two units.
-    level
-        As in :func:`interval`.
 
     >>> low, high = t_interval([1.0, 2.0, 3.0])
     >>> round(low, 2), round(high, 2)
@@ -137,5 +135,5 @@ def t_interval(values: Numbers, level: float = 0.95) -> tuple[float, float]:
     from scipy.stats import t
 
     x = np.asarray(values, dtype=np.float64)
-    half = t.ppf((1 + level) / 2, x.size - 1) * x.std(ddof=1) / np.sqrt(x.size)
+    half = t.ppf(0.975, x.size - 1) * x.std(ddof=1) / np.sqrt(x.size)
     return float(x.mean() - half), float(x.mean() + half)

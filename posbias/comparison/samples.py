@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -40,17 +40,6 @@ class Sample:
         """Return the profiles of resampled units."""
         return resampled_profiles(self.influence, resamples, units=self.units, seed=seed)
 
-    def redrawn(self, rng: np.random.Generator) -> Sample:
-        """Return as many units drawn with replacement; one that is drawn twice counts as two."""
-        names = np.unique(self.units)
-        rows = [np.flatnonzero(self.units == name) for name in rng.choice(names, names.size)]
-        labels = np.repeat(np.arange(names.size), [row.size for row in rows])
-        return Sample(self.influence[np.concatenate(rows)], labels)
-
-    def scaled(self, factor: Float[np.ndarray, "n"]) -> Sample:
-        """Return the sample with the influence of each position multiplied."""
-        return replace(self, influence=self.influence * factor)
-
 
 def u_excess(profiles: Float[np.ndarray, "B n"], *, smooth: int = SMOOTH, ends: int = 1) -> Float[np.ndarray, "B"]:
     """Return by how much the lower end of profiles is above their trough and its tolerance, times n.
@@ -71,14 +60,12 @@ def u_excess(profiles: Float[np.ndarray, "B n"], *, smooth: int = SMOOTH, ends: 
 
 
 @lru_cache(maxsize=64)
-def _drawn_excess(sample: Sample, resamples: int, smooth: int, ends: int) -> Float[np.ndarray, "B"]:
+def _drawn_excess(sample: Sample, resamples: int, smooth: int) -> Float[np.ndarray, "B"]:
     """Return :func:`u_excess` of resampled units."""
-    return u_excess(sample.resampled(resamples), smooth=smooth, ends=ends)
+    return u_excess(sample.resampled(resamples), smooth=smooth)
 
 
-def u_decisions(
-    samples: Mapping[str, Sample], *, smooth: int = SMOOTH, ends: int = 1, resamples: int = 1000
-) -> pd.DataFrame:
+def u_decisions(samples: Mapping[str, Sample], *, smooth: int = SMOOTH, resamples: int = 1000) -> pd.DataFrame:
     """Return for each model whether its profile has a U, with the models' number taken into account.
 
     Columns: ``excess`` of :func:`u_excess` with its 95% interval, ``excess_low`` to ``excess_high``; ``adjusted``,
@@ -89,8 +76,8 @@ def u_decisions(
         raise errors.invalid("resamples", f"at least {least} for {len(samples)} models", resamples)
     rows, p_values = {}, []
     for name, sample in samples.items():
-        excess = float(u_excess(sample.profile[None], smooth=smooth, ends=ends)[0])
-        drawn = _drawn_excess(sample, resamples, smooth, ends)
+        excess = float(u_excess(sample.profile[None], smooth=smooth)[0])
+        drawn = _drawn_excess(sample, resamples, smooth)
         low, high = interval(drawn)
         p_values.append(sign_p_value(np.where(drawn > 0, 1.0, -1.0)))
         rows[name] = {"excess": excess, "excess_low": float(low), "excess_high": float(high)}

@@ -295,12 +295,12 @@ def known_units(measurement: xr.Dataset) -> Int[np.ndarray, "N"] | None:
     return None
 
 
-def start_tokens(tokenizer: Any, text: str = "a") -> list[int]:
+def start_tokens(tokenizer: Any) -> list[int]:
     """Return the special tokens that the tokenizer puts before a text."""
     if isinstance(tokenizer, Vocabulary):
         return []
-    bare = tokenizer(text, add_special_tokens=False)["input_ids"]
-    full = tokenizer(text, add_special_tokens=True)["input_ids"]
+    bare = tokenizer("a", add_special_tokens=False)["input_ids"]
+    full = tokenizer("a", add_special_tokens=True)["input_ids"]
     start = next((k for k in range(len(full) - len(bare) + 1) if full[k : k + len(bare)] == bare), 0)
     return list(full[:start])
 

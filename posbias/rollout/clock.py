@@ -44,18 +44,3 @@ def poisson_distribution(tau: float) -> Float[np.ndarray, "hops"]:
         raise errors.invalid("tau", "total mixing ≥ 0", tau)
     hops = 1 if tau == 0 else int(tau + 12 * np.sqrt(tau) + 40)
     return np.asarray(poisson.pmf(np.arange(hops), tau))
-
-
-def clock_error_bound(lambda_: Numbers) -> float:
-    """Return (1 - e^{-τ})/τ · Σ λ_t²: a bound on the total variation between rollout and clock.
-
-    It holds for any kernel that all layers share, since both are mixtures of the same powers of A.
-
-    Source: Barbour and Hall 1984, theorem 1, sharpening Le Cam 1960.
-
-    >>> round(clock_error_bound([0.1] * 10), 4)
-    0.0632
-    """
-    lambda_ = errors.mixing_coefficients("lambda_", lambda_)
-    tau = float(lambda_.sum())
-    return 0.0 if tau == 0 else float(-np.expm1(-tau) / tau * (lambda_**2).sum())

@@ -108,26 +108,6 @@ def rollout_matrix(kernels: Kernels | Sequence, lambda_: Numbers, n: int | None 
     return P
 
 
-def rollout_history(kernels: Float[np.ndarray, "T n n"], lambda_: Numbers) -> Float[np.ndarray, "depths n n"]:
-    """Return P_t = R_t … R_1 for every depth t = 0..T, from one kernel for each layer; depth 0 is the identity.
-
-    Arguments and errors as in :func:`influence_profile`. Holds (T + 1) n² numbers.
-
-    >>> A = np.array([[[1.0, 0.0], [0.5, 0.5]]] * 2)
-    >>> rollout_history(A, [1.0, 1.0])[:, 1].tolist()
-    [[0.0, 1.0], [0.5, 0.5], [0.75, 0.25]]
-    """
-    A = errors.stochastic_kernel("kernels", kernels)
-    if A.ndim != 3:
-        raise errors.invalid("kernels", "a stack (T, n, n), one kernel for each layer", f"shape {A.shape}")
-    schedule = errors.mixing_coefficients("lambda_", lambda_, T=len(A))
-    history = np.empty((len(A) + 1, *A.shape[1:]))
-    history[0] = np.eye(A.shape[-1])
-    for t, mixing in enumerate(schedule):
-        history[t + 1] = (1 - mixing) * history[t] + mixing * (A[t] @ history[t])
-    return history
-
-
 def _checked(kernels: Kernels | Sequence, lambda_: Numbers, n: int | None) -> tuple[Layers, np.ndarray, int]:
     """Return kernels, schedule and n after checking that they fit together."""
     layers = kernels if isinstance(kernels, Layers) else WrittenOut(kernels)

@@ -20,12 +20,10 @@ def prefix_masses(p: Float[np.ndarray, "... n"] | Sequence) -> Float[np.ndarray,
     return np.cumsum(p, axis=-1)
 
 
-def dominates(
-    q: Float[np.ndarray, "n"] | Sequence, p: Float[np.ndarray, "n"] | Sequence, *, tolerance: float = ROUNDING
-) -> bool:
+def dominates(q: Float[np.ndarray, "n"] | Sequence, p: Float[np.ndarray, "n"] | Sequence) -> bool:
     """Say whether q is at least as recent as p: no prefix holds more of q than of p.
 
-    First-order stochastic dominance p ⪯ q, up to ``tolerance`` in prefix mass.
+    First-order stochastic dominance p ⪯ q, up to rounding in prefix mass.
 
     Source: residual-aware paper, appendix A.1.
 
@@ -35,7 +33,7 @@ def dominates(
     p, q = np.asarray(p), np.asarray(q)
     if p.shape != q.shape:
         raise errors.invalid("profiles", "the same number of positions", f"{p.size} and {q.size}")
-    return bool((prefix_masses(p) - prefix_masses(q) >= -tolerance).all())
+    return bool((prefix_masses(p) - prefix_masses(q) >= -ROUNDING).all())
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class Monotonicity:
     largest: float  # Largest excess
 
 
-def stochastic_monotonicity(K: Float[np.ndarray, "n n"] | Sequence, *, tolerance: float = ROUNDING) -> Monotonicity:
+def stochastic_monotonicity(K: Float[np.ndarray, "n n"] | Sequence) -> Monotonicity:
     """Measure how often and by how much later rows of K hold more prefix mass than earlier ones.
 
     Triples run over i < i' and the cutoffs k = 1..n-1 (at k = n every row holds everything).
@@ -62,7 +60,7 @@ def stochastic_monotonicity(K: Float[np.ndarray, "n n"] | Sequence, *, tolerance
     triples, count, total, largest = 0, 0, 0.0, 0.0
     for i in range(len(masses) - 1):
         excess = masses[i + 1 :] - masses[i]
-        over = excess[excess > tolerance]
+        over = excess[excess > ROUNDING]
         triples += excess.size
         count += over.size
         total += float(over.sum())
@@ -70,13 +68,3 @@ def stochastic_monotonicity(K: Float[np.ndarray, "n n"] | Sequence, *, tolerance
     if triples == 0:
         return Monotonicity(0.0, 0.0, 0.0, 0.0)
     return Monotonicity(count / triples, total / count if count else 0.0, total / triples, largest)
-
-
-def is_monotone(K: Float[np.ndarray, "n n"] | Sequence, *, tolerance: float = ROUNDING) -> bool:
-    """Say whether K is stochastically monotone: prefix masses fall from each row to the next.
-
-    >>> is_monotone(np.array([[1.0, 0.0], [0.5, 0.5]]))
-    True
-    """
-    masses = prefix_masses(errors.stochastic_kernel("K", K))
-    return bool((np.diff(masses, axis=0) <= tolerance).all())

@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 
 from posbias.comparison.distances import normalised_wasserstein, total_variation
-from posbias.rollout.clock import clock_error_bound, hop_distribution, poisson_distribution
+from posbias.rollout.clock import hop_distribution, poisson_distribution
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.structured import StructuredKernels, structured_kernels
 from studies.checks import Check
-from studies.clock.hops import hop_rows, mix_hops, partly_exact_hops
+from studies.clock.hops import clock_error_bound, hop_rows, mix_hops, partly_exact_hops
 
 N, HOPS, SHARE = 256, 80, 0.05
 """Tokens; hops (a Poisson number of mean 6 is beyond with probability below 1e-50); influence that counts as little."""

@@ -17,6 +17,7 @@ from posbias.plotting import MODEL_COLOURS, MODEL_STYLES
 from posbias.report.scoring import sample_of
 from studies.checks import Check
 from studies.reference import distance_tables as falls
+from studies.reference.influence_tables import scaled
 
 FAR = np.arange(100.0)
 COUNTS = (4, 8, 16, 32)
@@ -57,7 +58,7 @@ def made_exponential(sample: Sample) -> Sample:
     r, q = falls.by_distance(sample.profile)
     factor = np.ones(sample.profile.size)
     factor[::-1][: r.size] = falls.fit("exponential", r, q)(r) / q
-    return sample.scaled(factor)
+    return scaled(sample, factor)
 
 
 def head_means(slopes: Float[np.ndarray, "H"], r: Float[np.ndarray, "m"]) -> Float[np.ndarray, "m"]:

@@ -18,7 +18,7 @@ from posbias.rollout.influence import influence_profile
 from posbias.rollout.profiles import u_shape
 from studies.checks import Check
 from studies.reference import influence_tables
-from studies.reference.influence_tables import SMOOTH_LONG, shuffled, start_moved
+from studies.reference.influence_tables import SMOOTH_LONG, scaled, shuffled, start_moved
 
 RUNS = 20
 """Broken samples of each kind that a check should reject."""
@@ -77,7 +77,7 @@ def lead_turned(sample: Sample, power: float = -0.5) -> Sample:
     lead = shares[3] / shares[:3].max()
     factor = np.ones(sample.influence.shape[1])
     factor[-factor.size // 4 :] = lead ** (power - 1)
-    return sample.scaled(factor)
+    return scaled(sample, factor)
 
 
 def most_have_a_u(samples: Samples) -> bool:

@@ -11,7 +11,7 @@ from scipy.stats import binom
 
 from posbias.rollout import masks, schedules
 from posbias.rollout.clock import hop_distribution
-from posbias.rollout.influence import rollout_history, rollout_matrix
+from posbias.rollout.influence import rollout_matrix
 from posbias.rollout.kernels import attention_kernel
 from studies.checks import Check
 from studies.theorems.bound_checks import PROVED
@@ -35,6 +35,7 @@ from studies.theorems.depth_draws import (
     draw_rollouts,
     fixed_collapse,
 )
+from studies.theorems.forces import rollout_history
 from studies.theorems.networks import run_residual_network
 
 ENDS = np.linspace(0.2, 0.9, TRIALS)

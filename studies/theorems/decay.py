@@ -13,12 +13,13 @@ from jaxtyping import Float
 
 from posbias.rollout import masks, schedules
 from posbias.rollout.clock import hop_distribution
-from posbias.rollout.influence import influence_history, rollout_history
+from posbias.rollout.influence import influence_history
 from posbias.rollout.kernels import attention_kernel
 from posbias.rollout.logits import position_logits
 from posbias.rollout.structured import structured_kernels
 from studies.checks import Check
 from studies.theorems import encodings as e
+from studies.theorems.forces import rollout_history
 from studies.theorems.intervals import distances
 from studies.theorems.networks import bounded_weights, random_states, run_residual_network
 

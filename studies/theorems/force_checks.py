@@ -9,10 +9,18 @@ from jaxtyping import Float
 
 from posbias.rollout import masks
 from posbias.rollout.influence import influence_history, influence_profile
-from posbias.rollout.order import dominates, is_monotone
+from posbias.rollout.order import dominates
 from studies.checks import Check
 from studies.theorems.drifts import SMALL, TINY, Draws, Drifts, Families, N, T
-from studies.theorems.forces import HYPOTHESES, case_drifts, case_rollouts, last_rows, lemmas_hold, random_cases
+from studies.theorems.forces import (
+    HYPOTHESES,
+    case_drifts,
+    case_rollouts,
+    is_monotone,
+    last_rows,
+    lemmas_hold,
+    random_cases,
+)
 
 MASKS = dict(zip(SMALL, (masks.causal(), masks.sliding_window(3), masks.full()), strict=True))
 PROVED = {"kind": "proved"}

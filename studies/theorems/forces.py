@@ -96,6 +96,27 @@ def case_rollouts(
     return P
 
 
+def rollout_history(
+    A: Float[np.ndarray, "T n n"], lambdas: Float[np.ndarray, "layers"]
+) -> Float[np.ndarray, "depths n n"]:
+    """Return :func:`case_rollouts` of one case.
+
+    >>> A = np.array([[[1.0, 0.0], [0.5, 0.5]]] * 2)
+    >>> rollout_history(A, np.ones(2))[:, 1].tolist()
+    [[0.0, 1.0], [0.5, 0.5], [0.75, 0.25]]
+    """
+    return case_rollouts(A[None], lambdas[None])[0]
+
+
+def is_monotone(K: Float[np.ndarray, "n n"], *, tolerance: float = ROUNDING) -> bool:
+    """Say whether K is stochastically monotone: prefix masses fall from each row to the next.
+
+    >>> is_monotone(np.array([[1.0, 0.0], [0.5, 0.5]]))
+    True
+    """
+    return bool((np.diff(prefix_masses(K), axis=0) <= tolerance).all())
+
+
 def last_rows(
     A: Float[np.ndarray, "*over T n n"], lambdas: Float[np.ndarray, "schedules layers"]
 ) -> Float[np.ndarray, "schedules n"]:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from posbias.rollout.influence import rollout_history
 from studies.checks import Check
 from studies.theorems import graphs
 from studies.theorems.depth import attention_floor
+from studies.theorems.forces import rollout_history
 from studies.theorems.masks import (
     DEEP,
     TRIALS,

@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from posbias.rollout import masks, schedules
-from posbias.rollout.influence import rollout_history
 from posbias.rollout.kernels import attention_kernel
 from studies.theorems import graphs
 from studies.theorems.depth import attention_floor, log_collapse_bound, log_mass_off_first, log_survival_bound
+from studies.theorems.forces import rollout_history
 from studies.theorems.networks import (
     BoundedWeights,
     NetworkRun,

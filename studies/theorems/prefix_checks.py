@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Float
 
 from posbias.rollout import masks
-from posbias.rollout.influence import rollout_history
 from studies.checks import Check
 from studies.theorems import graphs
+from studies.theorems.forces import rollout_history
 from studies.theorems.mask_checks import forgetting, forgetting_sharp, held, larger, never_exceeded
 from studies.theorems.masks import PREFIXES, TRIALS, Bound, Cases, Example, N, T, worst_prefixes
 

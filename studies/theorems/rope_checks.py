@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from posbias.rollout.influence import rollout_history
 from studies.checks import Check
 from studies.theorems import encodings as e
 from studies.theorems import intervals
 from studies.theorems.decay import N_LONG, OFF, SHRUNK, N, T, tried
+from studies.theorems.forces import rollout_history
 from studies.theorems.rope import (
     DEPTHS,
     SINGLE,

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from posbias.rollout.influence import rollout_history
 from studies.checks import Check
 from studies.theorems import decay, graphs, intervals, mask_checks, masks, paths, prefix_checks, rope, rope_checks
 from studies.theorems import encodings as e
+from studies.theorems.forces import rollout_history
 
 DIGITS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 LAYERS = 16

@@ -24,7 +24,6 @@ LISTS = {
     "dominates": lambda f, x: f(x([0.2, 0.3, 0.5]), x([0.5, 0.2, 0.3])),
     "influence_history": lambda f, x: f(x([A, B]), x([0.1, 0.2])),
     "influence_profile": lambda f, x: f(x(A), x([0.1, 0.2])),
-    "is_monotone": lambda f, x: f(x(A)),
     "mean_position": lambda f, x: f(x(A[2])),
     "mix_heads": lambda f, x: f(x([A, B])),
     "normalised_wasserstein": lambda f, x: f(x(A[2]), x(B[2])),

@@ -2,8 +2,8 @@
 
 import pytest
 
-from posbias import conditions
 from posbias.conditions import read_condition
+from posbias.conditions.each.order import arranged
 from posbias.conditions.each.rotated import votes
 from posbias.engines import Generated, Likelihood
 from posbias.prompts import Ask
@@ -92,7 +92,7 @@ def test_the_best_by_score_are_put_in_an_order(name, documents):
 @pytest.mark.parametrize("scores", [[1], [1, 2, 3]])
 def test_as_many_scores_as_documents_are_wanted(scores):
     with pytest.raises(ValueError, match=f"scores: expected 2, one for each document, received {len(scores)}"):
-        conditions.order(["a", "b"], scores)
+        arranged(2, scores, "ends")
 
 
 def test_of_answers_as_many_turns_give_the_one_that_is_likeliest_in_one_of_them_wins():

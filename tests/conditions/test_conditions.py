@@ -10,6 +10,7 @@ import posbias
 from posbias import conditions
 from posbias.conditions import NAMES, describe, read_condition, read_conditions
 from posbias.conditions.each.headed import with_heading
+from posbias.conditions.each.order import arranged
 from posbias.engines import Generated, Likelihood
 from posbias.engines.local import LocalEngine, Reader
 from posbias.heads import attended, point
@@ -354,7 +355,7 @@ def test_confidence_is_that_of_a_token():
 
 
 def test_the_best_stand_at_both_ends():
-    assert conditions.order([*"abcde"], [5, 4, 3, 2, 1], "ends") == [*"acedb"]
+    assert arranged(5, [5, 4, 3, 2, 1], "ends") == [0, 2, 4, 3, 1]
 
 
 @pytest.mark.parametrize("name", ["qwen3", "gemma3_text"])

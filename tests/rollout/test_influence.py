@@ -3,7 +3,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posbias import influence_history, influence_profile, masks, rollout_matrix, structured_kernels
-from posbias.rollout.influence import rollout_history
 
 
 def product_ref(kernels, lambda_, n):
@@ -33,6 +32,5 @@ def test_every_path_gives_the_same_row(data, T, H, n, shared):
     assert history.shape == (T + 1, n)
     assert np.abs(history[-1] - expected[row]).max() < 1e-12
     assert np.abs(history - influence_history(dense, lambda_, row=row)).max() < 1e-12
-    assert np.abs(rollout_history(dense, lambda_)[:, row] - history).max() < 1e-12
     for depth in range(T + 1):
         assert np.abs(history[depth] - product_ref(kernels, lambda_[:depth], n)[row]).max() < 1e-12

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from posbias import dominates, is_monotone, stochastic_monotonicity
+from posbias import dominates, stochastic_monotonicity
 
 
 def violations_ref(K):
@@ -26,7 +26,6 @@ def test_statistics_equal_the_slow_ones(K):
     assert found.shortfall == pytest.approx(over.sum() / gaps.size)
     assert found.mean_gap == pytest.approx(over.mean() if over.size else 0)
     assert found.largest == pytest.approx(over.max() if over.size else 0)
-    assert is_monotone(K) == (over.size == 0)
 
 
 def test_one_token_has_nothing_to_violate():
@@ -38,4 +37,4 @@ def test_dominance_by_hand():
     assert dominates(late, early) and not dominates(early, late) and dominates(early, early)
     assert not dominates(crossing, early) and not dominates(early, crossing)
     rounded = late + [1e-15, -1e-15, 0]
-    assert dominates(rounded, late) and not dominates(rounded, late, tolerance=0)
+    assert dominates(rounded, late)

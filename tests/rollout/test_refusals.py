@@ -74,7 +74,6 @@ ROWS = [
         "attention_config.softmax_temperature: expected 1",
     ),
     (lambda: posbias.dominates([1.0], [0.5, 0.5]), "profiles: expected the same number"),
-    (lambda: posbias.is_monotone(BAD), "K: expected rows"),
     (lambda: posbias.stochastic_monotonicity(BAD), "K: expected rows"),
     (lambda: u_shape(np.full(5, 0.2), ends=3), "profile: expected at least 8 positions"),
     (lambda: u_shape(np.full(5, 0.2), smooth=2), "smooth: expected an odd width"),

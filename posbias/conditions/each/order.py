@@ -11,17 +11,12 @@ from posbias.prompts import Ask
 KINDS = ("reversed", "ends", "best-first", "best-last")
 
 
-def order(documents: Sequence[str], scores: Sequence[float] | None = None, kind: str = "ends") -> list[str]:
-    """Return documents in an order; without scores the first one counts as the best.
-
-    >>> order(["a", "b", "c", "d"], [4, 3, 2, 1], "ends"), order(["a", "b"], kind="reversed")
-    (['a', 'c', 'd', 'b'], ['b', 'a'])
-    """
-    return [documents[k] for k in arranged(len(documents), scores, kind)]
-
-
 def arranged(n: int, scores: Sequence[float] | None, kind: str) -> list[int]:
-    """Return the numbers of n documents in an order."""
+    """Return the numbers of n documents in an order; without scores the first one counts as the best.
+
+    >>> arranged(4, [4, 3, 2, 1], "ends"), arranged(2, None, "reversed")
+    ([0, 2, 3, 1], [1, 0])
+    """
     if kind not in KINDS:
         raise errors.invalid(f"{FIELD} order", f"one of {', '.join(KINDS)}", kind or "none")
     if scores and len(scores) != n:

@@ -6,6 +6,7 @@ import xarray as xr
 
 from posbias.comparison.samples import Sample, u_decisions, u_excess
 from posbias.rollout.profiles import u_shape
+from studies.reference.influence_tables import redrawn
 
 n = 60
 
@@ -41,3 +42,13 @@ def test_decisions_take_the_number_of_models_into_account():
     assert family.loc["0", "adjusted"] == pytest.approx(min(1, 8 * alone.loc["0", "adjusted"]))
     with pytest.raises(ValueError, match="resamples: expected at least 320 for 8 models, received 300"):
         u_decisions({str(k): one for k in range(8)}, resamples=300)
+
+
+def test_a_unit_that_is_drawn_twice_counts_as_two():
+    """Each label of a redrawn sample has all the prompts of one unit, and no prompt of another."""
+    units = Sample(np.arange(1.0, 11.0).reshape(5, 2), np.array([4, 4, 7, 9, 9]))
+    wholes = [[[1, 2], [3, 4]], [[5, 6]], [[7, 8], [9, 10]]]
+    drawn = [redrawn(units, np.random.default_rng(seed)) for seed in range(20)]
+    chosen = [[wholes.index(x.influence[x.units == label].tolist()) for label in np.unique(x.units)] for x in drawn]
+    assert all(len(one) == 3 for one in chosen)
+    assert {*np.concatenate(chosen)} == {0, 1, 2} and any(len({*one}) < 3 for one in chosen)

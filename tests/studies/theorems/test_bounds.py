@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from posbias import attention_kernel, rollout_matrix
 from posbias.rollout import masks
-from posbias.rollout.influence import rollout_history
 from studies.theorems import depth, encodings, graphs, intervals
+from studies.theorems.forces import rollout_history
 
 SIZES = st.integers(2, 12).flatmap(lambda n: st.tuples(st.just(n), st.integers(2, n)))
 GRAPHS = st.sampled_from([masks.causal(), masks.sliding_window(2), masks.prefix(2), masks.full()])

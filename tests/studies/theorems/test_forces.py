@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
-from posbias import attention_kernel, is_monotone, masks
+from posbias import attention_kernel, influence_history, masks, stochastic_monotonicity
 from posbias.rollout.order import prefix_masses
 from studies.theorems import force_checks, forces, logit_checks, u_shapes
 from studies.theorems.drifts import Draws
@@ -52,12 +53,26 @@ def test_a_u_needs_each_force():
     assert not u_shapes.only_together(found | {"no mask": found[u_shapes.ALL]})
 
 
+@given(st.integers(1, 6), st.integers(1, 4), st.integers(0, 10_000))
+def test_every_row_at_every_depth(n, T, seed):
+    rng = np.random.default_rng(seed)
+    A, lambdas, row = rng.dirichlet(np.ones(n), size=(T, n)), rng.uniform(size=T), int(rng.integers(n))
+    history = influence_history(A, lambdas, row=row)
+    assert np.abs(forces.rollout_history(A, lambdas)[:, row] - history).max() < 1e-12
+
+
+@given(arrays(np.float64, (5, 5), elements=st.floats(0.01, 1)))
+def test_monotone_is_without_a_violated_triple(K):
+    for kernel in (K / K.sum(axis=1, keepdims=True), forces.sort_stacks(K)):
+        assert forces.is_monotone(kernel) == (stochastic_monotonicity(kernel).violated == 0)
+
+
 @given(st.integers(1, 8), st.sampled_from(["full", "causal", "window"]), st.integers(0, 2**32 - 1))
 def test_rearrangement_is_monotone_keeps_the_mask_and_its_fixed_points(n, kind, seed):
     mask = {"full": masks.full(), "causal": masks.causal(), "window": masks.sliding_window(3)}[kind]
     K = attention_kernel(np.random.default_rng(seed).normal(scale=2, size=(n, n)), mask)
     M = forces.sort_stacks(K)
-    assert is_monotone(M, tolerance=1e-14) and (M >= 0).all()
+    assert forces.is_monotone(M, tolerance=1e-14) and (M >= 0).all()
     assert np.abs(M.sum(axis=1) - 1).max() < 1e-14
     assert not M[~mask.matrix(n)].any()
     assert np.abs(np.sort(prefix_masses(M), axis=0) - np.sort(prefix_masses(K), axis=0)).max() < 1e-14

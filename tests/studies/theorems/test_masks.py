@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from posbias.rollout import masks as kinds
-from posbias.rollout.influence import rollout_history
 from studies.theorems import graphs
+from studies.theorems.forces import rollout_history
 from studies.theorems.mask_checks import forgetting, forgetting_sharp, never_exceeded
 from studies.theorems.masks import CONDITION, NORM, PREFIXES, WINDOWS, N, T, load_example, worst_windows
 from studies.theorems.networks import value_product_norms
