@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Num
+from jaxtyping import Float
 
 from posbias import errors
 from posbias.comparison.distances import normalised_wasserstein, spearman, wasserstein_to
@@ -38,10 +38,6 @@ class Gain(NamedTuple):
 def score(
     influence: Float[np.ndarray, "N n"],
     prediction: Float[np.ndarray, "m"],
-    *,
-    units: Num[np.ndarray, "K"] | None = None,
-    resamples: int = 2000,
-    seed: int = 0,
     resampled: Float[np.ndarray, "B n"] | None = None,
 ) -> Score:
     """Return the score of a prediction.
@@ -52,12 +48,9 @@ def score(
         Each prompt's influence at each position, as measurements keep it.
     prediction
         A probability vector.
-    units
-        The document of each prompt; None where each prompt is a unit of its own.
-    resamples, seed
-        Of the bootstrap over units.
     resampled
-        The resampled profiles, where many predictions are scored and they were drawn before; drawn unless given.
+        The measured profile in each of B resamples, for the interval: of prompts, unless given
+        (:func:`~posbias.comparison.resampling.resampled_profiles`).
 
     >>> score(np.array([[1.0, 1.0, 2.0]]), np.array([0.25, 0.25, 0.5])).wasserstein
     0.0
@@ -65,7 +58,7 @@ def score(
     q = _prediction("prediction", prediction, influence.shape[1])
     p = _mean_profile(influence)
     if resampled is None:
-        resampled = resampled_profiles(influence, resamples, units=units, seed=seed)
+        resampled = resampled_profiles(influence)
     low, high = hull_interval(wasserstein_to(p[None], q)[0], wasserstein_to(resampled, q), least=0.0)
     aside = [x[1:] / x[1:].sum() if x[1:].any() else np.full(x.size - 1, 1 / (x.size - 1)) for x in (p, q)]
     return Score(
@@ -82,17 +75,13 @@ def paired_gain(
     influence: Float[np.ndarray, "N n"],
     before: Float[np.ndarray, "m"],
     after: Float[np.ndarray, "k"],
-    *,
-    units: Num[np.ndarray, "K"] | None = None,
-    resamples: int = 2000,
-    seed: int = 0,
     resampled: Float[np.ndarray, "B n"] | None = None,
 ) -> Gain:
     """Return W₁(before) - W₁(after) with its interval, both distances taken on the same resampled prompts.
 
     Parameters
     ----------
-    influence, units, resamples, seed, resampled
+    influence, resampled
         As in :func:`score`.
     before, after
         Two predictions; positive gains speak for the second.
@@ -102,7 +91,7 @@ def paired_gain(
     """
     before, after = (_prediction(name, q, influence.shape[1]) for name, q in (("before", before), ("after", after)))
     if resampled is None:
-        resampled = resampled_profiles(influence, resamples, units=units, seed=seed)
+        resampled = resampled_profiles(influence)
     gains = wasserstein_to(resampled, before) - wasserstein_to(resampled, after)
     p = _mean_profile(influence)
     gain = float(wasserstein_to(p[None], before)[0] - wasserstein_to(p[None], after)[0])

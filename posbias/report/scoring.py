@@ -2,14 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
-from posbias.comparison.resampling import resampled_profiles
 from posbias.comparison.samples import Sample
 from posbias.comparison.scores import Gain, paired_gain, score
 from posbias.measure.corpus import known_units
@@ -25,12 +23,12 @@ def sample_of(measured: xr.Dataset) -> Sample:
 
 
 def score_rows(
-    influence: Float[np.ndarray, "N n"], profiles: Mapping[str, np.ndarray], **bootstrap: Any
+    influence: Float[np.ndarray, "N n"], profiles: Mapping[str, np.ndarray], resampled: Float[np.ndarray, "B n"]
 ) -> pd.DataFrame:
     """Return the :func:`~posbias.comparison.scores.score` of each profile, a row each with columns :data:`SCORED`."""
-    rows, drawn = [], _drawn(influence, **bootstrap)
+    rows = []
     for name, profile in profiles.items():
-        found = asdict(score(influence, profile, resampled=drawn))
+        found = asdict(score(influence, profile, resampled))
         rows.append({"prediction": name, "W1": found.pop("wasserstein"), **found})
     return pd.DataFrame(rows, columns=list(SCORED))
 
@@ -39,16 +37,8 @@ def gain_rows(
     influence: Float[np.ndarray, "N n"],
     profiles: Mapping[str, np.ndarray],
     pairs: Sequence[tuple[str, str]],
-    **bootstrap: Any,
+    resampled: Float[np.ndarray, "B n"],
 ) -> pd.DataFrame:
     """Return the :func:`~posbias.comparison.scores.paired_gain` of each pair of profiles, ``before`` and ``after``."""
-    drawn = _drawn(influence, **bootstrap)
-    rows = [(a, b, *paired_gain(influence, profiles[a], profiles[b], resampled=drawn)) for a, b in pairs]
+    rows = [(a, b, *paired_gain(influence, profiles[a], profiles[b], resampled)) for a, b in pairs]
     return pd.DataFrame(rows, columns=["before", "after", *Gain._fields])
-
-
-def _drawn(
-    influence: Float[np.ndarray, "N n"], *, resampled: Float[np.ndarray, "B n"] | None = None, **bootstrap: Any
-) -> Float[np.ndarray, "B n"]:
-    """Return the resampled profiles, drawn once for all predictions unless they are given."""
-    return resampled_profiles(influence, **bootstrap) if resampled is None else resampled

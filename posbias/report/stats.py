@@ -184,8 +184,10 @@ class Evidence:
     @cached_property
     def scores(self) -> pd.DataFrame:
         """W₁ with its interval, total variation, rank correlation and difference of means of every prediction."""
-        prompts = self.p[None] if self.influence is None else self.influence
-        table = score_rows(prompts, self.profiles, resampled=self.resampled, resamples=1).set_index("prediction")
+        prompts, drawn = self.influence, self.resampled
+        if prompts is None or drawn is None:
+            prompts = drawn = self.p[None]
+        table = score_rows(prompts, self.profiles, drawn).set_index("prediction")
         if self.influence is None:
             table[["low", "high"]] = np.nan
         return table.assign(total_variation=[total_variation(self.profiles[name], self.p) for name in table.index])
@@ -198,9 +200,9 @@ class Evidence:
         pairs += [step for step in STEPS if set(step) <= set(self.profiles)]
         rest = [name for name in self.subject.predictions if name not in (self.nearest, *BLIND)]
         pairs += [(x, str(self.nearest)) for x in rest if (x, self.nearest) not in pairs]
-        if self.influence is None or not names:
+        if self.influence is None or self.resampled is None or not names:
             return pd.DataFrame(columns=["before", "after", "gain", "low", "high", "p_value", "adjusted", "decided"])
-        table = gain_rows(self.influence, self.profiles, pairs, resampled=self.resampled)
+        table = gain_rows(self.influence, self.profiles, pairs, self.resampled)
         p_values = table["p_value"].to_numpy()
         return table.assign(adjusted=holm(p_values), decided=decide(table["gain"].to_numpy(), p_values, LEVEL))
 

@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from posbias.comparison.distances import normalised_wasserstein, unit
 from posbias.comparison.multiplicity import decide
+from posbias.comparison.resampling import resampled_profiles
 from posbias.comparison.scores import paired_gain
 from posbias.errors import Numbers
 from posbias.measure.corpus import known_units
@@ -57,7 +58,8 @@ def join_table(kept: Mapping[str, xr.Dataset], *, resamples: int = 1000) -> pd.D
         lambda_ = x["lambda_frobenius"].values.astype(np.float64)
         A = dense(position_kernels(x), lambda_.size, p.size)
         joined = {name: joined_profile(A, lambda_, power=power) for name, power in JOINS.items()}
-        gain = paired_gain(prompts, joined["sizes"], joined["angles"], units=known_units(x), resamples=resamples)
+        drawn = resampled_profiles(prompts, resamples, units=known_units(x))
+        gain = paired_gain(prompts, joined["sizes"], joined["angles"], drawn)
         rows.append(
             {"model": model}
             | {name: normalised_wasserstein(q, p) for name, q in joined.items()}

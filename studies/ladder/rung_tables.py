@@ -10,6 +10,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from posbias.comparison.distances import unit
+from posbias.comparison.resampling import resampled_profiles
 from posbias.measure.corpus import known_units
 from posbias.predict import find
 from posbias.report.scoring import gain_rows
@@ -65,7 +66,8 @@ def decisions(rungs: Entries, before: Profiles, after: Profiles, *, resamples: i
     tables = []
     for model, x in rungs.items():
         both = {"before": before[model], "after": after[model]}
-        how = {"units": known_units(x), "resamples": resamples}
-        found = gain_rows(x["influence_prompts"].values, both, [("before", "after")], **how)
+        influence = x["influence_prompts"].values
+        drawn = resampled_profiles(influence, resamples, units=known_units(x))
+        found = gain_rows(influence, both, [("before", "after")], drawn)
         tables.append(found.assign(model=model))
     return with_decisions(pd.concat(tables, ignore_index=True), ["before"]).set_index("model")["decided"]

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from posbias.comparison.distances import normalised_wasserstein, unit
 from posbias.comparison.fits import power_fit, recency_fit
 from posbias.comparison.multiplicity import decide
+from posbias.comparison.resampling import resampled_profiles
 from posbias.measure.corpus import known_units
 from posbias.measured_kernels import position_kernels
 from posbias.predict import find
@@ -98,7 +99,7 @@ def scored(
     n = influence.shape[1]
     further = {name: profile for name, profile in (others or {}).items() if profile.size == n}
     profiles = predictions(measurement, twins) | further
-    return score_rows(influence, profiles, units=known_units(measurement), resamples=resamples)
+    return score_rows(influence, profiles, resampled_profiles(influence, resamples, units=known_units(measurement)))
 
 
 def gain_table(
@@ -114,8 +115,10 @@ def gain_table(
     rows = []
     for model in models:
         x = kept[f"{model}.{corpus}"]
-        profiles, units = predictions(x, twins_of(kept, model)) | dict((others or {}).get(model, {})), known_units(x)
-        own = gain_rows(x["influence_prompts"].values, profiles, pairs, units=units, resamples=resamples)
+        profiles = predictions(x, twins_of(kept, model)) | dict((others or {}).get(model, {}))
+        influence = x["influence_prompts"].values
+        drawn = resampled_profiles(influence, resamples, units=known_units(x))
+        own = gain_rows(influence, profiles, pairs, drawn)
         rows.append(own.assign(model=model)[["model", *own.columns]])
     return with_decisions(pd.concat(rows, ignore_index=True), ["before", "after"])
 

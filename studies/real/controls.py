@@ -16,6 +16,7 @@ from torch import Tensor
 
 from posbias.comparison.distances import unit
 from posbias.comparison.multiplicity import decide
+from posbias.comparison.resampling import resampled_profiles
 from posbias.measure.branches import read_branches
 from posbias.measure.instrument import Instrument
 from posbias.measure.ladder import Rungs, ring
@@ -144,6 +145,6 @@ def control_table(entry: xr.Dataset, rung: str, resamples: int = 1000) -> pd.Dat
     rows = {control: three_numbers(p, exact) for control, p in profiles.items()}
     found = pd.DataFrame.from_dict(rows, "index", columns=list(NUMBERS)).rename_axis("control")
     pairs = [("right", control) for control in profiles if control != "right"]
-    gains = gain_rows(influence, profiles, pairs, resamples=resamples).set_index("after")
+    gains = gain_rows(influence, profiles, pairs, resampled_profiles(influence, resamples)).set_index("after")
     signs = decide(gains["gain"].to_numpy(), gains["p_value"].to_numpy())
     return found.assign(decided=pd.Series(signs, gains.index))

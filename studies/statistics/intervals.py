@@ -62,7 +62,7 @@ def percentile_ends(influence: Any, prediction: Any, *, units: Any, resamples: i
 
 def hull_ends(influence: Any, prediction: Any, **how: Any) -> Interval:
     """Return the interval that the book gives."""
-    found = score(influence, prediction, **how)
+    found = score(influence, prediction, resampled_profiles(influence, **how))
     return found.low, found.high
 
 
@@ -94,7 +94,7 @@ def gain_and_mean_coverage(world: World, repeats: int) -> dict[Key, Coverage]:
     def gain_once(rng: np.random.Generator) -> Interval:
         influence, units = world.law.draw(rng, 24, 8)
         seed = int(rng.integers(1 << 30))
-        x = paired_gain(influence, flat, near, units=units, resamples=world.resamples, seed=seed)
+        x = paired_gain(influence, flat, near, resampled_profiles(influence, world.resamples, units=units, seed=seed))
         return x.low, x.high
 
     def seeds_once(rng: np.random.Generator, by_percentile: bool) -> Interval:

@@ -18,7 +18,7 @@ def influence():
 
 def test_a_score_by_hand(influence):
     q = np.full(16, 1 / 16)
-    found = score(influence, q, resamples=400)
+    found = score(influence, q, resampled_profiles(influence, 400))
     p = influence.sum(0) / influence.sum()
     assert found.wasserstein == pytest.approx(normalised_wasserstein(p, q)) and np.isnan(found.spearman)
     assert found.low < found.wasserstein < found.high
@@ -43,7 +43,8 @@ def test_a_score_of_documents_is_less_certain_than_one_of_as_many_prompts(influe
     """Each prompt five times: as prompts they are five times as many, as documents they are what they were."""
     again, units = np.repeat(influence, 5, axis=0), np.repeat(np.arange(len(influence)), 5)
     q = np.full(16, 1 / 16)
-    alone, prompts, documents = score(influence, q), score(again, q), score(again, q, units=units)
+    alone, prompts = score(influence, q), score(again, q)
+    documents = score(again, q, resampled_profiles(again, units=units))
     assert (documents.low, documents.high) == pytest.approx((alone.low, alone.high), abs=1e-12)
     assert prompts.high - prompts.low < 0.6 * (alone.high - alone.low)
     assert score(influence, np.eye(16)[0]).first_aside > 0  # of nothing but the first token equal shares are left
@@ -54,7 +55,8 @@ def test_a_gain_of_documents_has_the_interval_and_p_value_of_whole_documents():
     alone = np.array([[4.0, 1, 1], [4.0, 1, 1], [1.0, 1, 3], [1.2, 1, 1.3]])
     again, units = np.repeat(alone, 5, axis=0), np.repeat(np.arange(4), 5)
     first, last = np.array([0.6, 0.2, 0.2]), np.array([0.2, 0.2, 0.6])
-    single, whole = paired_gain(alone, last, first), paired_gain(again, last, first, units=units)
+    single = paired_gain(alone, last, first)
+    whole = paired_gain(again, last, first, resampled_profiles(again, units=units))
     assert whole == pytest.approx(single, abs=1e-12) and whole.p_value > 0.05
     by_prompt = paired_gain(again, last, first)
     assert by_prompt.p_value < 0.05 and by_prompt.high - by_prompt.low < 0.6 * (whole.high - whole.low)
@@ -62,12 +64,12 @@ def test_a_gain_of_documents_has_the_interval_and_p_value_of_whole_documents():
 
 def test_intervals_are_hulls_at_95_percent(influence):
     p, even = influence.sum(0) / influence.sum(), np.full(16, 1 / 16)
-    found, drawn = score(influence, even, resamples=400), resampled_profiles(influence, 400)
-    distances = wasserstein_to(drawn, even)
+    drawn = resampled_profiles(influence, 400)
+    found, distances = score(influence, even, drawn), wasserstein_to(drawn, even)
     assert (found.low, found.high) == pytest.approx(hull_interval(found.wasserstein, distances, 0.95, least=0.0))
-    assert score(influence, p, resamples=400).low == 0, "a distance is never below 0"
+    assert score(influence, p, drawn).low == 0, "a distance is never below 0"
     near = 0.5 * (p + even)
-    gain = paired_gain(influence, even, near, resamples=400)
+    gain = paired_gain(influence, even, near, drawn)
     gains = distances - wasserstein_to(drawn, near)
     assert (gain.low, gain.high) == pytest.approx(hull_interval(gain.gain, gains, 0.95))
 

@@ -143,7 +143,7 @@ def test_all_tests_of_the_table_are_one_family(measured, monkeypatch):
     """Holm by hand: 3 × .01, then 2 × .03, then the larger of that and .04; two that look significant are open."""
     asked = []
 
-    def known(influence, profiles, pairs, **_):
+    def known(influence, profiles, pairs, _):
         asked.extend(pairs)
         return pd.DataFrame({"before": "b", "after": "a", "gain": [1, -1, 1], "p_value": [0.01, 0.03, 0.04]})
 
