@@ -21,8 +21,17 @@ from transformers.utils.hub import cached_file, extract_commit_hash
 from posbias import errors
 from posbias.files import digest
 from posbias.models.families import causal_class, check_family, longest_of, row_of, text_config
-from posbias.models.gguf_file import check_size, find_gguf, quantisation_of, read_gguf, read_once
-from posbias.models.gguf_kept import Kept, open_kept, say, write_kept
+from posbias.models.gguf_file import (
+    Kept,
+    check_size,
+    find_gguf,
+    open_kept,
+    quantisation_of,
+    read_gguf,
+    read_once,
+    say,
+    write_kept,
+)
 from posbias.models.loaded import Loaded
 from posbias.models.weights import check_weights, check_weights_fit
 from posbias.settings import ATTENTION, Opening

@@ -4,11 +4,11 @@ A kernel A is row-stochastic, A[i, j] the weight of query i on key j. What a rol
 ``A.rmatvec(v)``, or ``A.rmatmat(X)`` for columns; sums, multiples and products of operators are operators again.
 """
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
-from jaxtyping import Float
-from scipy.linalg.blas import daxpy
+from jaxtyping import Float, Int
+from scipy.linalg.blas import daxpy, dtrmm
 from scipy.sparse.linalg import LinearOperator
 from scipy.special import softmax
 
@@ -16,6 +16,8 @@ SEGMENT = 512  # tokens held at a time for every head: large enough for numpy, s
 SAFE = 500.0  # exp(±500) stays far inside the range of a double
 NO_MORE = 45.0  # exp(-45) is below the rounding of the sum it would be added to
 STEEPEST = SAFE  # from here on the second-nearest key has no weight beside the nearest
+STEP, NEGLIGIBLE = 0.28, 37.0
+"""Step of the trapezoidal rule in log x; exponents beyond which a term is below the rounding of the whole."""
 
 
 class Kernel(LinearOperator):
@@ -165,3 +167,67 @@ class Powers(Kernel):
         later = np.zeros_like(u)
         later[:-1] = u[:0:-1].cumsum(axis=0)[::-1]
         return np.asarray(self.keys[:, None] * (self.own * u + self.other * later))
+
+
+class Flat(Kernel):
+    """A[i, j] ∝ 1 / log(i / j) on the first ``seen`` keys, none nearer than ``cutoff`` in log-distance; else the query.
+
+    It is a mixture of kernels (j / i)^x over all x > 0, since 1 / s = ∫ e^(-s x) dx, s = log(i / j). The trapezoidal
+    rule in log x, whose error falls exponentially with the step, makes it a sum of some 170 terms to the last digits of
+    a double, whatever n, and a row vector goes through each by one running sum.
+    """
+
+    def __init__(self, seen: Int[np.ndarray, "n"], cutoff: float) -> None:
+        n = len(seen)
+        super().__init__(n)
+        self.seen, self.logs = seen, np.log(np.arange(1.0, n + 1))
+        nearest, farthest = max(cutoff, float(-np.log1p(-1 / max(n, 2)))), float(np.log(max(n, 2)))
+        y = np.arange(-NEGLIGIBLE - np.log(farthest), np.log(NEGLIGIBLE / nearest) + STEP, STEP)
+        self.x, self.weight = np.exp(y), STEP * np.exp(y)  # 1 / s = Σ weight e^(-s x)
+
+    @cached_property
+    def sums(self) -> Float[np.ndarray, "n"]:
+        """Σ_j 1 / log(i / j) over the keys that query i sees; 1 where it sees only itself. O(n²) time, once."""
+        logs = self.logs
+        return np.array([(1 / (logs[i] - logs[:c])).sum() if c else 1.0 for i, c in enumerate(self.seen)])
+
+    def _rmatvec(self, v: np.ndarray) -> np.ndarray:
+        """Return Aᵀv, a segment of keys at a time.
+
+        The sum at key j for one x is (j / (j + 1))^x times that at j + 1, and what the queries add whose last key is j.
+        Within a segment from a to b all is taken relative to b, with x log(b / a) in range.
+        """
+        logs, x = self.logs, self.x
+        out = np.where(self.seen == 0, v, 0.0)  # queries that see only themselves
+        u = np.where(self.seen > 0, v / self.sums, 0.0)
+        carried = np.zeros(x.size)  # Σ_i u_i (b / i)^x at the last key b of the segment before, of queries that see it
+        above, stop = logs[-1], int(self.seen[-1])
+        while stop > 0:
+            start = min(int(np.searchsorted(logs, logs[stop - 1] - SAFE / x[-1])), stop - 1)
+            top = logs[stop - 1]
+            carried = carried * np.exp((top - above) * x)
+            queries = self._last_key_in(start, stop)
+            added = np.zeros((stop - start, x.size))
+            np.add.at(
+                added, self.seen[queries] - 1 - start, u[queries, None] * np.exp((top - logs[queries])[:, None] * x)
+            )
+            sent = added[::-1].cumsum(axis=0)[::-1] + carried
+            out[start:stop] += (np.exp((logs[start:stop] - top)[:, None] * x) * sent) @ self.weight
+            carried, above, stop = sent[0], top, start
+        return out
+
+    def _last_key_in(self, start: int, stop: int) -> slice:
+        """Return the queries whose last key is one of those from ``start`` to below ``stop``."""
+        return slice(np.searchsorted(self.seen, start, side="right"), np.searchsorted(self.seen, stop, side="right"))
+
+    def _rmatmat(self, X: np.ndarray) -> np.ndarray:
+        return np.asarray(dtrmm(1.0, self._written_out.T, X))
+
+    @cached_property
+    def _written_out(self) -> Float[np.ndarray, "n n"]:
+        """The matrix: half of a product with it is known to be nothing."""
+        n = len(self.seen)
+        A = np.diag((self.seen == 0).astype(float))
+        i, j = np.nonzero(np.arange(n) < self.seen[:, None])
+        A[i, j] = 1 / (self.logs[i] - self.logs[j])
+        return np.asarray(A / A.sum(axis=1, keepdims=True))

@@ -14,11 +14,10 @@ from jaxtyping import Float
 
 from posbias import errors
 from posbias.errors import Numbers
-from posbias.rollout.flat import Flat
 from posbias.rollout.kernels import attention_kernel
 from posbias.rollout.layers import Layers
 from posbias.rollout.masks import Mask, causal
-from posbias.rollout.operators import SAFE, Geometric, Kernel, Matrix, Powers, Window
+from posbias.rollout.operators import SAFE, Flat, Geometric, Kernel, Matrix, Powers, Window
 from posbias.rollout.position_bias import AlibiBias, Biases, FlatBias, LogBias, NoBias, PositionBias, layered_biases
 
 
@@ -167,12 +166,8 @@ def biased_kernels(
     biases
         A description for all heads, a list for heads, or a list of such lists for layers, as
         :func:`~posbias.rollout.position_bias.layered_biases` reads them.
-    diagonal
-        Content logits on the diagonal: one number, (H,), or (1 or T, 1 or H).
-    weights
-        Head weights, (H,) or (1 or T, H), normalised to sum to 1; uniform unless given.
-    H
-        Number of heads; read off the biases unless given.
+    diagonal, weights, H
+        As in :func:`structured_kernels`.
 
     >>> biased_kernels(2, [{"kind": "none"}, {"kind": "flat", "tau": 2.0}]).H
     2

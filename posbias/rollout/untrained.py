@@ -87,7 +87,8 @@ def untrained_profile(
             received = f"a mean square of {squares.min():.3g} after layer {t}"
             raise errors.invalid("steps", "Gram factors, which are positive semidefinite", received)
         G /= squares.sum()  # a factor for all positions changes nothing, and nothing overflows
-    return unit(np.sqrt(np.diag(G).clip(0)))
+    p = np.sqrt(np.diag(G).clip(0))
+    return np.asarray(p / p.sum())
 
 
 def aligned_profile(kernels: Kernels, gains: Numbers, n: int | None = None, **network: Any) -> Float[np.ndarray, "n"]:
@@ -112,7 +113,7 @@ def aligned_profile(kernels: Kernels, gains: Numbers, n: int | None = None, **ne
         v = above + A.rmatvec(above * net.outputs[t]) * net.scales[t]
         if net.parallel[t]:
             v = v + step
-        v = unit(v)
+        v = np.asarray(v / v.sum())
     return v
 
 
@@ -176,11 +177,6 @@ def two_sided(kernels: Layers, t: int, X: Float[np.ndarray, "n n"], weights: Num
     return np.asarray(sum(w * A.rmatmat(A.rmatmat(X).T).T for A, w in heads))
 
 
-def unit(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
-    """Return numbers over their sum."""
-    return np.asarray(x / x.sum())
-
-
 def _factors(field: str, values: Numbers | None, *shapes: tuple[int, ...]) -> np.ndarray:
     """Return numbers of one of the shapes, 1 for None; factors are at least 0, matrices are so on their diagonals."""
     if values is None:
@@ -204,4 +200,5 @@ def _by_powers(net: Network) -> Float[np.ndarray, "n"]:
     for share in hop_distribution(odds / (1 + odds)):
         squares += share * v**2
         v = A.rmatvec(v)
-    return unit(np.sqrt(squares))
+    p = np.sqrt(squares)
+    return np.asarray(p / p.sum())

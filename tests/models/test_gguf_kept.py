@@ -7,7 +7,7 @@ from gguf_files import write
 from measuring import WORDS, save
 
 import posbias
-from posbias.models import gguf_kept
+from posbias.models import gguf_file
 from posbias.models.loading import Source
 
 TEXTS = [" ".join(WORDS[k : k + 9]) for k in range(4)]
@@ -66,7 +66,7 @@ def test_a_file_with_other_numbers_is_another(tmp_path, data):
     assert len([*data.iterdir()]) == 2 and before.attrs["revision"] != after.attrs["revision"]
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json", gguf_kept.MANIFEST])
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json", gguf_file.MANIFEST])
 def test_a_torn_file_is_made_anew(tmp_path, data, capsys, name):
     write(tmp_path / "tiny.gguf", "llama")
     before = measured(tmp_path / "tiny.gguf")
@@ -93,7 +93,7 @@ def test_a_folder_that_cannot_be_written_is_done_without(tmp_path, capsys):
 def test_what_cannot_be_written_whole_is_not_there(tmp_path, data, capsys, monkeypatch):
     write(tmp_path / "tiny.gguf", "llama")
     monkeypatch.setattr(
-        gguf_kept.os, "rename", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+        gguf_file.os, "rename", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device"))
     )
     assert np.isfinite(measured(tmp_path / "tiny.gguf")["influence"]).all()
     assert not [*data.iterdir()] and "No space left on device; they are not kept" in capsys.readouterr().err
