@@ -65,11 +65,16 @@ def point(shares: Float[np.ndarray, "T H D"], heads: Sequence[Head]) -> Float[np
     >>> point(shares, [(0, 0)]).tolist(), point(shares, [(0, 0), (0, 1)]).round(2).tolist()
     ([0.2, 0.4], [0.15, 0.65])
     """
-    T, H, _ = shares.shape
-    if missing := [one for one in heads if not (0 <= one[0] < T and 0 <= one[1] < H)]:
-        expected = f"layers from 0 to {T - 1} and heads from 0 to {H - 1}"
-        raise errors.invalid("heads", expected, f"{missing[0][0]}.{missing[0][1]}")
+    check_heads("heads", heads, *shares.shape[:2])
     return np.mean([shares[head] for head in heads], axis=0)
+
+
+def check_heads(field: str, heads: Iterable[Head], T: int, H: int) -> None:
+    """Raise ValueError for a head that is not among T layers of H heads."""
+    for layer, head in heads:
+        if not (0 <= layer < T and 0 <= head < H):
+            expected = f"layers from 0 to {T - 1} and heads from 0 to {H - 1}"
+            raise errors.invalid(field, expected, f"{layer}.{head}")
 
 
 def choose_heads(text: str, config: Any) -> list[Head]:

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from posbias.measure.instrument import Instrument
 from posbias.models.families import Family, output_projection
 from posbias.models.hooks import After, Before, given, hooked, regiven, rereturned, returned
+from posbias.models.mixers import coded
 from posbias.models.norms import denominators, is_norm, multiplier
-from posbias.models.weights import is_coded, output_weight, projection_weight
+from posbias.models.weights import output_weight, projection_weight
 
 MOST_PROMPTS = 16
 """Prompts that are read: a mean over positions and prompts needs no more."""
@@ -45,18 +46,10 @@ def no_branches(instrument: Instrument) -> str | None:
     clips = getattr(instrument.model.config, "clip_qkv", None) is not None  # OLMo's, OLMoE's
     if clips:
         return "values that are clipped"
-    return coded_weights(instrument)
-
-
-def coded_weights(instrument: Instrument) -> str | None:
-    """Return that a model's attention weights cannot be read as matrices, None if they can."""
-    family, read = instrument.family, [output_projection(one) for one in instrument.attentions]
+    latent, read = instrument.family.latent, [output_projection(one) for one in instrument.attentions]
     for one in instrument.attentions:
-        latent = family.latent
-        read += family.projections_of(one) if latent is None else map(one.get_submodule, latent[1:])
-    coded = (type(x).__name__ for x in read if is_coded(x._parameters.get("weight")))
-    name = next(coded, None)
-    return None if name is None else f"attention weights that are codes, or have adapters beside them ({name})"
+        read += instrument.family.projections_of(one) if latent is None else map(one.get_submodule, latent[1:])
+    return coded(*read, of="attention ")
 
 
 def read_branches(instrument: Instrument, ids: Int[Tensor, "N n"]) -> Branches:

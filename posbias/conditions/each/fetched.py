@@ -10,10 +10,9 @@ from typing import Any
 from posbias import errors
 from posbias.conditions import FIELD, ChangedRun, Write, arguments
 from posbias.conditions.each.order import arranged
-from posbias.conditions.each.sharper import check_heads, read_heads
+from posbias.conditions.each.sharper import check_heads_of, read_heads
 from posbias.engines import Engine, check_engine
 from posbias.heads import attended, point
-from posbias.models.families import family_of, text_config
 from posbias.prompts import Ask
 
 WAYS = {"alone": "best-first", "first": "best-first", "last": "best-last", "ends": "ends"}
@@ -40,9 +39,7 @@ class Condition(ChangedRun):
 
     def check(self, config: Any) -> None:
         """Raise ValueError for heads that the model has not."""
-        family_of(config)
-        shape = text_config(config)
-        check_heads(self.heads, int(shape.num_hidden_layers), int(shape.num_attention_heads))
+        check_heads_of(config, self.heads)
 
     def choose(self, ask: Ask, engine: Engine, write: Write) -> Ask:
         """Return what is asked with the best documents alone, in their order, or with all of them in another."""

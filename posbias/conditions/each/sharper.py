@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from posbias import errors
 from posbias.conditions import FIELD, ChangedRun, arguments
+from posbias.heads import Head, check_heads
 from posbias.models.families import Family, family_of, text_config
 from posbias.models.hooks import After, hooked
 from posbias.prompts import Prompt
@@ -21,20 +22,15 @@ from posbias.prompts import Prompt
 QUERIES = ("q_norm", "q_layernorm", "q_b_proj", "q_proj")
 """Names, in an attention module, of what gives queries last before a rotation; a fused projection where none is."""
 
-Head = tuple[int, int]
-"""Layer and head, from 0."""
-
 
 @contextmanager
 def sharper(
     model: nn.Module, factor: float | Sequence[float] | np.ndarray, heads: Sequence[Head] | None = None
 ) -> Iterator[None]:
     """Multiply the content logits of heads, all unless given, by a factor, or by one a layer, until the block ends."""
-    config: Any = text_config(model.config)
-    family = family_of(model.config)
-    H = int(config.num_attention_heads)
+    check_heads_of(model.config, heads)
+    family, H = family_of(model.config), int(text_config(model.config).num_attention_heads)
     layers = [family.attention_of(layer) for layer in family.layers(model)]
-    check_heads(heads, len(layers), H)
     hooks = []
     factors = np.broadcast_to(factor, (len(layers),)).tolist()
     for t, (attention, own_factor) in enumerate(zip(layers, factors, strict=True)):
@@ -47,12 +43,11 @@ def sharper(
         yield
 
 
-def check_heads(heads: Sequence[Head] | None, T: int, H: int) -> None:
-    """Raise ValueError for a head that is not there."""
-    for layer, head in heads or ():
-        if not (0 <= layer < T and 0 <= head < H):
-            expected = f"layers from 0 to {T - 1} and heads from 0 to {H - 1}"
-            raise errors.invalid(f"{FIELD}: heads", expected, f"{layer}.{head}")
+def check_heads_of(config: Any, heads: Sequence[Head] | None) -> None:
+    """Raise ValueError for a model without a row, and for heads that the model has not."""
+    family_of(config)
+    shape = text_config(config)
+    check_heads(f"{FIELD}: heads", heads or (), int(shape.num_hidden_layers), int(shape.num_attention_heads))
 
 
 def multiplied(family: Family, attention: nn.Module, each: Tensor) -> tuple[nn.Module, After]:
@@ -106,9 +101,7 @@ class Condition(ChangedRun):
 
     def check(self, config: Any) -> None:
         """Raise ValueError for heads that the model has not."""
-        family_of(config)
-        shape = text_config(config)
-        check_heads(self.heads, int(shape.num_hidden_layers), int(shape.num_attention_heads))
+        check_heads_of(config, self.heads)
 
     def changed(self, model: Any, prompt: Prompt | None) -> AbstractContextManager[None]:
         """Sharpen the heads."""

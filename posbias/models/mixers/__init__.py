@@ -93,8 +93,8 @@ def mixer_of(family: Family, layer: nn.Module) -> Mixer:
     return kind.Mixer(family, layer)  # type: ignore[no-any-return]
 
 
-def coded(*modules: nn.Module) -> str | None:
-    """Return that weights of one of these modules cannot be read as matrices, None if they can."""
+def coded(*modules: nn.Module, of: str = "") -> str | None:
+    """Return that weights ``of`` something, one of these modules, cannot be read as matrices; None if they can."""
     names = (type(x).__name__ for x in modules if is_coded(x._parameters.get("weight")))
     name = next(names, None)
-    return None if name is None else f"weights that are codes, or have adapters beside them ({name})"
+    return None if name is None else f"{of}weights that are codes, or have adapters beside them ({name})"

@@ -31,8 +31,7 @@ class Mixer:
         """Return why the output is no sum of parts that can be read, None if it is."""
         if centres(self.output):
             return "a LayerNorm on attention's output"
-        why = coded(self.projection)
-        return None if why is None else f"attention {why}"
+        return coded(self.projection, of="attention ")
 
     def prompts(self, seen: Reading) -> Iterator[Heads]:
         """Yield what each prompt's heads add."""
