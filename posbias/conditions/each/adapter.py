@@ -46,8 +46,6 @@ def check_folder(folder: str) -> None:
 
 
 class Condition(ChangedRun):
-    """Add an adapter."""
-
     changes = "model"
     needs = "a model in this process, peft, and the adapter's folder behind a colon"
     cost = "training"
@@ -62,5 +60,4 @@ class Condition(ChangedRun):
         return f"adapter:{Path(self.folder).name} {' '.join(digest(file)[:12] for file in files)}"
 
     def changed(self, model: Any, prompt: Prompt | None) -> AbstractContextManager[None]:
-        """Put the adapter into the model."""
         return adapter(model, self.folder)

@@ -49,8 +49,6 @@ def read_design(file: Path) -> Any:
 
 
 class Condition(ChangedRun):
-    """Add a bias."""
-
     changes = "model"
     needs = "a model in this process, of a family with a row"
     cost = "nothing"
@@ -59,13 +57,10 @@ class Condition(ChangedRun):
         self.description = read_bias(argument)
 
     def check(self, config: Any) -> None:
-        """Raise ValueError for a bias that the model cannot have."""
         fitting_biases(config, self.description)
 
     def resolved(self, text: str, config: Any) -> str:
-        """Return the bias as it is described, where a file was named."""
         return f"bias:{description_text(fitting_biases(config, self.description))}"
 
     def changed(self, model: Any, prompt: Prompt | None) -> AbstractContextManager[None]:
-        """Add the bias."""
         return bias(model, self.description)

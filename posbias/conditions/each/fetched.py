@@ -20,8 +20,6 @@ WAYS = {"alone": "best-first", "first": "best-first", "last": "best-last", "ends
 
 
 class Condition(ChangedRun):
-    """Use what heads fetch."""
-
     changes = "asking"
     needs = "a model in this process, of a family with a row; alone, first, last or ends, heads=17.3+18.6, keep=1"
     cost = "a request more, of the prompt alone"
@@ -38,7 +36,6 @@ class Condition(ChangedRun):
         self.heads = found["heads"]
 
     def check(self, config: Any) -> None:
-        """Raise ValueError for heads that the model has not."""
         check_heads_of(config, self.heads)
 
     def choose(self, ask: Ask, engine: Engine, write: Write) -> Ask:

@@ -21,11 +21,8 @@ def with_heading(text: str) -> str:
 
 
 class Condition(ChangedRun):
-    """Head documents."""
-
     needs = "documents with names in them"
     cost = "the tokens of a name for each document"
 
     def rewrite(self, ask: Ask) -> Ask:
-        """Return what is asked with a heading over each document that has a name in it."""
         return replace(ask, documents=tuple(map(with_heading, ask.documents)))

@@ -7,11 +7,8 @@ from posbias.prompts import Ask
 
 
 class Condition(ChangedRun):
-    """Number documents."""
-
     needs = "documents"
     cost = "two tokens or so for each document"
 
     def rewrite(self, ask: Ask) -> Ask:
-        """Return what is asked with documents that are called by number and count."""
         return replace(ask, label="Document {k} of {n}: ")

@@ -23,8 +23,6 @@ def _asking(ask: Ask) -> Ask:
 
 
 class Condition(ChangedRun):
-    """Ask documents one by one."""
-
     changes = "asking"
     needs = "an engine, for likelihood one with log-probabilities; by=likelihood or confident, keep=1"
     cost = "a request a document more, each with one document"
@@ -37,7 +35,6 @@ class Condition(ChangedRun):
         errors.positive_integer(f"{FIELD} one-by-one: keep", self.keep)
 
     def choose(self, ask: Ask, engine: Engine, write: Write) -> Ask:
-        """Return what is asked with the documents alone that an engine finds best, in their order."""
         n = len(ask.documents)
         if n <= self.keep:
             return ask

@@ -32,8 +32,6 @@ def arranged(n: int, scores: Sequence[float] | None, kind: str) -> list[int]:
 
 
 class Condition(ChangedRun):
-    """Put documents in an order."""
-
     needs = "documents; their order in a row, as of a search, counts as best first; keep=1 for the best alone"
     cost = "nothing"
 
@@ -45,7 +43,6 @@ class Condition(ChangedRun):
             errors.positive_integer(f"{FIELD} order: keep", self.keep)
 
     def rewrite(self, ask: Ask) -> Ask:
-        """Return what is asked with its documents, or the best of them, in the order."""
         best = arranged(len(ask.documents), ask.scores or None, "best-first")[: self.keep]
         kept = ask.with_documents(sorted(best))
         return kept.with_documents(arranged(len(best), kept.scores or None, self.kind))

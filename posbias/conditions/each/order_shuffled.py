@@ -54,8 +54,6 @@ def order_shuffled(
 
 
 class Condition(ChangedRun):
-    """Shuffle tokens."""
-
     changes = "tokens"
     needs = f"a measurement; shuffled (unless given), drawn, blocks or inside behind a colon, blocks of {BLOCK} tokens"
     cost = "nothing"
@@ -69,5 +67,4 @@ class Condition(ChangedRun):
             self.profile = "bias proper: the network's own, nothing of it earned by the order of the text"
 
     def reorder(self, ids: Int[np.ndarray, "N n"], seed: int, front: int) -> Int[np.ndarray, "N n"]:
-        """Return the prompts' tokens in the order."""
         return order_shuffled(ids, self.order, seed=seed, front=front)

@@ -85,14 +85,11 @@ def check_positions(config: Any) -> None:
 
 
 class Condition(ChangedRun):
-    """Read documents side by side."""
-
     changes = "reading"
     needs = "a model in this process, without ALiBi and windows; documents, and a tokenizer that tells where they are"
     cost = "nothing"
 
     def check(self, config: Any) -> None:
-        """Raise ValueError for a model that cannot be given positions."""
         check_positions(config)
 
     def rewrite(self, ask: Ask) -> Ask:

@@ -11,8 +11,6 @@ LAYOUTS = {"everything": LAYOUT + LAYOUT, "question": ("question", *LAYOUT)}
 
 
 class Condition(ChangedRun):
-    """Write it twice."""
-
     needs = "documents with a question; everything or question behind a colon"
     cost = "twice the tokens for everything, those of a question more for question"
 
@@ -22,5 +20,4 @@ class Condition(ChangedRun):
         self.layout = LAYOUTS[argument]
 
     def rewrite(self, ask: Ask) -> Ask:
-        """Return what is asked, with everything or the question written twice."""
         return replace(ask, layout=self.layout)

@@ -51,8 +51,6 @@ def means(turns: Sequence[Ask], texts: Sequence[str], engine: Engine, write: Wri
 
 
 class Condition(ChangedRun):
-    """Turn documents."""
-
     changes = "asking"
     needs = "an engine, for mean one with log-probabilities; 4 turns behind a colon, or 8,by=mean"
     cost = "an answer more for each turn; for mean, each answer's probability in each turn"

@@ -87,8 +87,6 @@ def read_heads(text: str) -> list[Head]:
 
 
 class Condition(ChangedRun):
-    """Sharpen heads."""
-
     changes = "model"
     needs = "a model in this process, of a family with a row; factor=1.5, and heads=17.4+18.6 for some heads"
     cost = "nothing"
@@ -100,9 +98,7 @@ class Condition(ChangedRun):
             raise errors.invalid(f"{FIELD}: factor", "a number above 0", self.factor)
 
     def check(self, config: Any) -> None:
-        """Raise ValueError for heads that the model has not."""
         check_heads_of(config, self.heads)
 
     def changed(self, model: Any, prompt: Prompt | None) -> AbstractContextManager[None]:
-        """Sharpen the heads."""
         return sharper(model, self.factor, self.heads)

@@ -75,8 +75,6 @@ def read_layers(text: str) -> list[int]:
 
 
 class Condition(ChangedRun):
-    """Turn the sink off."""
-
     changes = "model"
     needs = "a model in this process, of a family with a row; layers=3+5 for some layers"
     cost = "nothing"
@@ -85,10 +83,8 @@ class Condition(ChangedRun):
         self.layers = arguments(argument, layers=read_layers).get("layers")
 
     def check(self, config: Any) -> None:
-        """Raise ValueError for layers that the model has not."""
         check_values(family_of(config))
         check_layers(self.layers, int(text_config(config).num_hidden_layers))
 
     def changed(self, model: Any, prompt: Prompt | None) -> AbstractContextManager[None]:
-        """Turn the sink off."""
         return sink_off(model, self.layers)

@@ -30,8 +30,6 @@ ENTRIES = {"cpu": 1 << 20, "cuda": 1 << 28}
 
 
 class Quantity(quantities.Quantity):
-    """Contributions to the tokens of each prompt, and their mean over prompts."""
-
     variables = {
         "contributions": (
             ("layer", "query", "key"), "mean share of a key's part in what a query becomes in the layer"
@@ -48,24 +46,19 @@ class Quantity(quantities.Quantity):
 
     @staticmethod
     def lacking(instrument: Instrument) -> str | None:
-        """Return why what a model's layers add is no sum of parts that can be read, None if it is."""
         return lacking_parts(instrument)
 
     def start(self, ids: Int[Tensor, "B n"]) -> None:
-        """Begin each prompt's product with its last token."""
         self.carried = torch.zeros(ids.shape)
         self.carried[:, -1] = 1.0
 
     def observe(self, seen: Seen) -> None:
-        """Add a layer."""
         self.carried = self.layers[seen.layer].add(seen, self.carried)
 
     def read(self, batch: slice, ids: Int[Tensor, "B n"]) -> dict[str, Tensor]:
-        """Return the products of these prompts."""
         return {"contributions_own": self.carried.double().cpu()}
 
     def arrays(self, prompts: int) -> dict[str, np.ndarray]:
-        """Return the means over prompts, where all tokens are kept."""
         means = [x.cpu().numpy() / prompts for x in self.sums.values()]
         return {"contributions": np.stack(means)} if means else {}
 

@@ -14,8 +14,6 @@ from posbias.measure.instrument import Instrument
 
 
 class Quantity(quantities.Quantity):
-    """Use of the tokens of each prompt."""
-
     variables = {
         "use_prompts": (
             ("prompt", "position"),
@@ -24,7 +22,6 @@ class Quantity(quantities.Quantity):
     }
 
     def read(self, batch: slice, ids: Int[Tensor, "B n"]) -> dict[str, Tensor]:
-        """Return the use of these prompts."""
         every, settings = self.traces.ids, self.traces.settings
         others = [draw_replacements(every, k, settings.seed) for k in range(batch.start, batch.stop)]
         pairs = zip(ids, others, strict=True)

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from posbias.models.families import Family
-from posbias.models.weights import is_coded
+from posbias.models.weights import is_coded, projection_bias, projection_weight
 
 
 class Parts(Protocol):
@@ -85,6 +85,25 @@ class Given:
         """Return the keys that queries may see, up to the last of them: all up to each query."""
         places = torch.arange(queries.stop, device=self.input.device)
         return places[queries, None] >= places
+
+
+class ModuleMixer:
+    """Be a mixer that is a module of its own, with a convolution and an output projection."""
+
+    convolution = "conv1d"
+    """Name of the convolution in the module."""
+
+    def __init__(self, family: Family, layer: nn.Module) -> None:
+        self.module: Any = family.mixer_of(layer)
+        self.times = family.multiplier(layer)
+
+    def lacking(self) -> str | None:
+        return coded(getattr(self.module, self.convolution), self.module.out_proj)
+
+    def projection(self) -> tuple[Float[Tensor, "d c"], Float[Tensor, "d"]]:
+        """Return the weight of the output projection and its bias, as they reach the stream."""
+        out = self.module.out_proj
+        return projection_weight(out) * self.times, projection_bias(out) * self.times
 
 
 def mixer_of(family: Family, layer: nn.Module) -> Mixer:

@@ -21,20 +21,16 @@ from posbias.models.weights import projection_bias, projection_weight
 
 
 class Mixer:
-    """Attention of one layer."""
-
     def __init__(self, family: Family, layer: nn.Module) -> None:
         self.projection = output_projection(family.attention_of(layer))
         self.output, self.times = family.output_of(layer), family.multiplier(layer)
 
     def lacking(self) -> str | None:
-        """Return why the output is no sum of parts that can be read, None if it is."""
         if centres(self.output):
             return "a LayerNorm on attention's output"
         return coded(self.projection, of="attention ")
 
     def prompts(self, seen: Reading) -> Iterator[Heads]:
-        """Yield what each prompt's heads add."""
         weight, bias = projection_weight(self.projection), projection_bias(self.projection)
         norm = self.output if is_norm(self.output) else None
         for prompt in range(seen.shape[0]):
@@ -62,14 +58,12 @@ class Heads:
             self.factor = times * multiplier(norm, weight.mT)
 
     def weights(self, queries: slice) -> Float[Tensor, "H q k"]:
-        """Return attention weights."""
         own = slice(self.prompt, self.prompt + 1)
         weights = self.seen.block(own, queries, content=False)[1]
         assert weights is not None
         return weights[0].float()
 
     def parts(self, queries: slice) -> Float[Tensor, "k q d"]:
-        """Return the parts of keys."""
         p = self.weights(queries)
         if self.gate is None:
             shares = (p / self._divided(p, queries)).permute(2, 1, 0).contiguous()

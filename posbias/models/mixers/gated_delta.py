@@ -10,33 +10,20 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from posbias.models.families import Family
-from posbias.models.mixers import Given, coded
+from posbias.models.mixers import Given, ModuleMixer
 from posbias.models.mixers.recurrent import Recurrence, Values
-from posbias.models.weights import present, projection_bias, projection_weight
+from posbias.models.weights import present
 
 EPSILON = 1e-6
 """What is added to squared sizes of queries and keys."""
 
 
-class Mixer:
-    """The delta-rule heads of one layer."""
-
-    def __init__(self, family: Family, layer: nn.Module) -> None:
-        self.module: Any = family.mixer_of(layer)
-        self.times = family.multiplier(layer)
-
-    def lacking(self) -> str | None:
-        """Return why weights cannot be read, None if they can."""
-        return coded(self.module.conv1d, self.module.out_proj)
-
+class Mixer(ModuleMixer):
     def prompts(self, seen: Given) -> Iterator[Recurrence]:
-        """Yield what each prompt's heads add."""
-        module = self.module
-        weight, last = projection_weight(module.out_proj) * self.times, projection_bias(module.out_proj) * self.times
+        module, projection = self.module, self.projection()
         made = module.in_proj_qkvz(seen.input), module.in_proj_ba(seen.input)
         q, k, v, z, b, a = (x.float() for x in module.fix_query_key_value_ordering(*made))
         inputs = torch.cat([x.flatten(2) for x in (q, k, v)], dim=-1)
@@ -45,7 +32,7 @@ class Mixer:
             with present(module):
                 heads = DeltaRule(module, values, b[prompt], a[prompt])
             norm = HeadNorm(module.norm, z[prompt])
-            yield Recurrence(values, heads.weights, norm.scale, weight, last)
+            yield Recurrence(values, heads.weights, norm.scale, *projection)
 
 
 class DeltaRule:

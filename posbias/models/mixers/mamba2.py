@@ -9,37 +9,24 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from posbias.models.families import Family
-from posbias.models.mixers import Given, coded
+from posbias.models.mixers import Given, ModuleMixer
 from posbias.models.mixers.recurrent import Recurrence, Values
-from posbias.models.weights import present, projection_bias, projection_weight
+from posbias.models.weights import present
 
 
-class Mixer:
-    """The state-space heads of one layer."""
-
-    def __init__(self, family: Family, layer: nn.Module) -> None:
-        self.module: Any = family.mixer_of(layer)
-        self.times = family.multiplier(layer)
-
-    def lacking(self) -> str | None:
-        """Return why weights cannot be read, None if they can."""
-        return coded(self.module.conv1d, self.module.out_proj)
-
+class Mixer(ModuleMixer):
     def prompts(self, seen: Given) -> Iterator[Recurrence]:
-        """Yield what each prompt's heads add."""
-        module = self.module
-        weight, last = projection_weight(module.out_proj) * self.times, projection_bias(module.out_proj) * self.times
+        module, projection = self.module, self.projection()
         sizes = [module.intermediate_size, module.conv_dim, module.num_heads]
         gates, inputs, steps = module.in_proj(seen.input).float().split(sizes, dim=-1)
         for gate, x, dt in zip(gates, inputs, steps, strict=True):
             values = Values(module.conv1d, x, slice(0, module.intermediate_size), module.num_heads)
             with present(module):
                 heads = StateSpace(module, values, dt)
-            yield Recurrence(values, heads.weights, GatedNorm(module.norm, gate).scale, weight, last)
+            yield Recurrence(values, heads.weights, GatedNorm(module.norm, gate).scale, *projection)
 
 
 class StateSpace:

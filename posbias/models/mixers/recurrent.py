@@ -52,7 +52,6 @@ class Recurrence:
         self.weight, self.last = weight, last
 
     def parts(self, queries: slice) -> Float[Tensor, "k q d"]:
-        """Return the parts of keys."""
         p, stop = self.weights(queries).permute(2, 1, 0), queries.stop
         scale = self._scaled(queries, p)
         made = p.new_zeros(*p.shape, self.values.values.shape[-1])

@@ -10,32 +10,22 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from posbias.models.families import Family
-from posbias.models.mixers import Given, coded
-from posbias.models.weights import present, projection_bias, projection_weight
+from posbias.models.mixers import Given, ModuleMixer
+from posbias.models.weights import present
 
 
-class Mixer:
-    """The gated convolution of one layer."""
-
-    def __init__(self, family: Family, layer: nn.Module) -> None:
-        self.module: Any = family.mixer_of(layer)
-        self.times = family.multiplier(layer)
-
-    def lacking(self) -> str | None:
-        """Return why weights cannot be read, None if they can."""
-        return coded(self.module.conv, self.module.out_proj)
+class Mixer(ModuleMixer):
+    convolution = "conv"
 
     def prompts(self, seen: Given) -> Iterator[Convolved]:
-        """Yield what each prompt's convolution adds."""
         kernel, bias = convolution(self.module.conv)
-        weight, last = projection_weight(self.module.out_proj), projection_bias(self.module.out_proj)
+        weight, last = self.projection()
         B, C, x = self.module.in_proj(seen.input).float().chunk(3, dim=-1)
         for prompt in range(len(B)):
             values = B[prompt] * x[prompt]
-            yield Convolved(values, C[prompt], kernel, bias, weight * self.times, last * self.times)
+            yield Convolved(values, C[prompt], kernel, bias, weight, last)
 
 
 class Convolved:
