@@ -17,12 +17,7 @@ def wasserstein_to(p: Float[np.ndarray, "B n"], q: Float[np.ndarray, "n"]) -> Fl
 
 
 def normalised_wasserstein(p: Numbers, q: Numbers) -> float:
-    """Return W₁(p, q) with the ground metric |i - j| / (n - 1), in [0, 1].
-
-    Parameters
-    ----------
-    p, q
-        Probability vectors of equal length; renormalised to sum to exactly 1.
+    """Return W₁(p, q), in [0, 1], of probability vectors (n,), made to sum to 1, with the metric |i - j| / (n - 1).
 
     Source: residual-aware paper, appendix C.3.
 

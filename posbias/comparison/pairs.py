@@ -48,12 +48,7 @@ class Comparison:
 
 
 def compare(p: Numbers | Profile, q: Numbers | Profile) -> Comparison:
-    """Compare two influence profiles, of which one may be measured.
-
-    Parameters
-    ----------
-    p, q
-        Profiles of equal length: lists, arrays or :class:`~posbias.rollout.labelled.Profile`; each sums to 1.
+    """Compare two influence profiles of equal length, lists, arrays or Profile, each of sum 1; one may be measured.
 
     >>> compare([0.5, 0.5], [0.25, 0.75])
     first profile

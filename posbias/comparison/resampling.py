@@ -74,14 +74,7 @@ def resampled_profiles(
 
 
 def interval(values: Float[np.ndarray, "B ..."], level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-    """Return the percentile interval of resampled values along their first axis.
-
-    Parameters
-    ----------
-    values
-        One for each resample.
-    level
-        Share of the resamples inside, in (0, 1).
+    """Return the percentile interval of values, one for each resample: ``level``, in (0, 1), is the share inside.
 
     >>> low, high = interval(np.arange(101.0), 0.5)
     >>> float(low), float(high)
@@ -98,18 +91,9 @@ def hull_interval(
 
     The distance of a sample to a prediction is larger than the law's by about what noise alone makes, and that of a
     resample is larger by as much again. Percentiles of resamples therefore lie above a small distance, by more than
-    they are wide; the basic interval, 2·estimate less the percentiles, takes the shift back.
-
-    Parameters
-    ----------
-    estimate
-        The statistic in the sample.
-    values
-        It in each of B resamples.
-    level
-        As in :func:`interval`.
-    least
-        Lowest value there is: 0 for a distance.
+    they are wide; the basic interval, 2·estimate less the percentiles, takes the shift back. ``estimate`` is the
+    statistic in the sample, ``values`` it in each of B resamples, ``level`` as in :func:`interval`, and ``least`` the
+    lowest value there is: 0 for a distance.
 
     Source: Davison and Hinkley 1997, sections 5.2 and 5.3; the hull is this project's, for its measured coverage.
 
@@ -121,12 +105,7 @@ def hull_interval(
 
 
 def t_interval(values: Numbers) -> tuple[float, float]:
-    """Return Student's 95% interval for the mean of a few units, such as seeds; percentiles of so few are too narrow.
-
-    Parameters
-    ----------
-    values
-        One number for each of at least two units.
+    """Return Student's 95% interval for the mean of two or more units, such as seeds: percentiles are too narrow.
 
     >>> low, high = t_interval([1.0, 2.0, 3.0])
     >>> round(low, 2), round(high, 2)

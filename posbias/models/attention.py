@@ -2,14 +2,8 @@
 
 transformers hands queries, keys, values, mask, scale, soft cap and sinks to the function that a model is told to use.
 Ours hands them on as a :class:`Reading` to whoever watches the model (:mod:`posbias.models.watch`), who returns
-averages of values.
-
-The watcher may compute other averages: with other weights, or by a reading that was changed
-(``replace(reading, mask=...)`` hides a key from later queries). Values are in the reading; what takes their averages is
-:func:`~posbias.models.families.output_projection`.
-
-A reading has all weights at hand where they were computed whole, as eager attention does; where attention is fused they
-are computed again, a block of queries at a time, so that no matrix over all pairs of tokens is ever whole.
+averages of values, with other weights or by a changed reading if it likes. Where attention is fused weights are
+computed again, a block of queries at a time, so that no matrix over all pairs of tokens is ever whole.
 """
 
 from __future__ import annotations

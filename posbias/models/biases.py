@@ -1,14 +1,9 @@
 """Position biases that are added to a finished model while it works.
 
-A bias is beside the model's own positions until a block ends. Nothing of a forward pass is copied: hooks hand other
-arguments to the attention modules, with eager attention and with fused attention alike. BLOOM and MPT are given logits
-in their ALiBi, every other family in the mask. Fused attention then has a mask, so that kernels for causal attention
-without one are not taken. No weight changes.
-
-A bias is defined for keys up to the query. Whatever it says, a mask hides what it hid. Positions count from the first
-token of a prompt, so that prompts may be padded on the right and not on the left. Tokens that a cache holds count; a
-static cache, which has room for more, is refused. Logits have the number format of the mask, in 16 bits with its
-rounding.
+Hooks hand other arguments to the attention modules, eager or fused: BLOOM and MPT are given logits in their ALiBi,
+every other family in the mask. Whatever a bias says, a mask hides what it hid. Positions count from the first token of
+a prompt, so that prompts may be padded on the right and not on the left; tokens that a cache holds count. Logits have
+the number format of the mask, in 16 bits with its rounding.
 """
 
 import json

@@ -1,8 +1,7 @@
 """The one place that attaches hooks to a model's modules and takes them off again.
 
-A hook is a function that a module calls before it works, with what it is given, or after, with what it returns.
 Everything that looks into a forward pass or changes one goes through :func:`hooked`, so that a model is always left as
-it was. Modules name and pack their main tensor in different ways: :func:`given` and :func:`returned` find it.
+it was.
 """
 
 from collections.abc import Callable, Iterable, Iterator

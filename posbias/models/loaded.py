@@ -1,4 +1,4 @@
-"""What was read of a model stays with it: configuration, tokenizer and weights are each read once."""
+"""What was read of a model stays with it."""
 
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
@@ -12,9 +12,8 @@ from posbias.models.opening import Vocabulary
 class Loaded:
     """Be a model with what was read of it so far; a kind of it says how each part is read, and what it is called.
 
-    Whoever has the same model has the same configuration, tokenizer and weights, which go when the model does. Weights
-    are those that were read last: asked for in another number format, on another device or with another attention,
-    they are read anew, and the first ones are let go.
+    Configuration and tokenizer are read once. Weights are those that were read last: asked for in another number
+    format, on another device or with another attention, they are read anew, and the first ones are let go.
     """
 
     model: str

@@ -1,8 +1,4 @@
-"""Models and tokenizers in files, on this machine or on the hub.
-
-A model is what its files say, or it is refused: no pickle, and no remote code unless asked for; weights that are
-missing, unknown, or of another shape are named, and what cannot be read is said in one line.
-"""
+"""Models and tokenizers in files, on this machine or on the hub: what their files say, or refused, in one line."""
 
 import hashlib
 import json

@@ -1,8 +1,7 @@
 """Weights: whether they are the model's, whether they fit a machine, and where they are while they are read.
 
-Those of the checkpoint are those of the configuration, or the difference is said. A model that accelerate spreads over
-devices, memory and disk has modules with empty tensors (on torch's meta device), which hooks fill for as long as a
-module works; what reads weights without a forward pass asks for them here.
+A model that accelerate spreads over devices, memory and disk has modules with empty tensors (on torch's meta device),
+which hooks fill for as long as a module works; what reads weights without a forward pass asks for them here.
 """
 
 import logging

@@ -1,10 +1,4 @@
-"""Rollout: the product P = R_T … R_1 of residual kernels, and the rows of it that matter.
-
-Kernels come as :class:`~posbias.rollout.layers.Layers`, such as
-:func:`~posbias.rollout.structured.structured_kernels` makes, or as an array (n, n), the same in every layer, or
-(T, n, n). A row of P is carried through the layers from the last to the first; the matrix P is formed only by
-:func:`rollout_matrix`.
-"""
+"""Rollout: the product P = R_T … R_1 of residual kernels, and the rows of it that matter, without the whole matrix."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -42,9 +36,8 @@ def influence_profile(
 
     Notes
     -----
-    The path is chosen by the kernels: structured ones never form an n×n matrix, and where all layers share
-    one kernel the profile is Σ_k w_k e A^k with w the distribution of the number of hops, which needs only
-    the hops that have weight.
+    Structured kernels never form an n×n matrix. Where all layers share one kernel the profile is Σ_k w_k e A^k with w
+    the distribution of the number of hops, which needs only the hops that have weight.
 
     Source: residual-aware paper, section 3 ("Cumulative rollout").
 

@@ -20,18 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Profile(NDArrayOperatorsMixin, Sequence):
-    """Hold an influence profile, a probability vector over input positions, and what it is.
+    """Hold an influence profile: the share of each input position, first one first, of sum 1; and a name for people.
 
+    For measured influence ``prompts`` has that of each prompt, not normalised: intervals come from it.
     numpy takes it for the array of its values: ``np.asarray(p)``, ``np.sum(p)``, ``len(p)``, ``p[-1]``, ``p - q``.
-
-    Parameters
-    ----------
-    values
-        The share of influence of each position, first position first; they sum to 1.
-    name
-        What it is, for people.
-    prompts
-        For measured influence, that of each prompt, not normalised: intervals come from it.
 
     >>> Profile([0.4, 0.1, 0.1, 0.4], "by hand")
     by hand: 4 positions, mean 0.500
@@ -76,14 +68,10 @@ class Profile(NDArrayOperatorsMixin, Sequence):
         return iter(self.values)
 
     def plot(self, ax: Axes | None = None, **style: Any) -> Axes:
-        """Draw the profile on a logarithmic influence axis, and return the axes.
+        """Draw the profile on a logarithmic influence axis, in a new figure unless ``ax`` is given; return the axes.
 
-        Parameters
-        ----------
-        ax
-            Where to draw; a new figure unless given. Curves of one axes take colours in turn.
-        style
-            What matplotlib's ``plot`` takes; ``label`` is the profile's name unless given.
+        Curves of one axes take colours in turn. ``style`` is what matplotlib's ``plot`` takes; ``label`` is the
+        profile's name unless given.
         """
         from posbias.plotting import draw_profile
 

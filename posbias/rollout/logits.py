@@ -7,15 +7,10 @@ from posbias import errors
 
 
 def alibi_slopes(H: int) -> Float[np.ndarray, "H"]:
-    """Return the slopes that ALiBi's own rule gives H heads, in head order.
+    """Return the slopes that ALiBi's own rule gives H ≥ 1 heads, in head order.
 
     For H a power of two: 2^(-8h/H), h = 1..H. Otherwise, with p the largest power of two
     below H: the p slopes of that rule, then 2^(-4h/p) for h = 1, 3, 5, … until H are filled.
-
-    Parameters
-    ----------
-    H
-        Number of heads, at least 1.
 
     Source: Press et al. 2022, footnote on heads that are not a power of two; BLOOM, MPT and Falcon
     build their slopes by this rule. The residual-aware paper's configurations use
@@ -42,17 +37,8 @@ def geometric_slopes(H: int) -> Float[np.ndarray, "H"]:
 
 
 def position_logits(n: int, slope: float) -> Float[np.ndarray, "n n"]:
-    """Return the ALiBi (or decay-mask) logits -slope · (i - j).
+    """Return the ALiBi (or decay-mask) logits -slope · (i - j) of n tokens; a slope of 0 is no positional encoding.
 
-    Parameters
-    ----------
-    n
-        Number of tokens.
-    slope
-        Logits lost per token of distance, ≥ 0; 0 is no positional encoding.
-
-    Notes
-    -----
     Keys after the query (reached only without a causal mask) get a positive logit, as they do in
     models that write the bias as +slope · j: the two differ by a constant in each row.
 

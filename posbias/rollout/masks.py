@@ -1,8 +1,4 @@
-"""Attention masks: which key positions a query may draw from.
-
-A mask is a value that does not know the length of the sequence. ``matrix(n)``
-makes it a boolean (query, key) matrix, True where attention is allowed.
-"""
+"""Attention masks: which key positions a query may draw from."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -17,16 +13,10 @@ MaskKind = Literal["full", "causal", "window", "prefix"]
 
 @dataclass(frozen=True)
 class Mask:
-    """Say which keys j each query i may attend to.
+    """Say which keys j each query i may attend to, whatever the length of the sequence.
 
-    Make one with :func:`full`, :func:`causal`, :func:`sliding_window` or :func:`prefix`.
-
-    Parameters
-    ----------
-    kind
-        One of ``full``, ``causal``, ``window``, ``prefix``.
-    width
-        Tokens in the window (the query itself included) or in the prefix; 0 for the other kinds.
+    Make one with :func:`full`, :func:`causal`, :func:`sliding_window` or :func:`prefix`. ``width`` is the tokens in the
+    window (the query itself included) or in the prefix, 0 for the other kinds.
 
     Source: Wu et al. 2025, section 3 (causal, sliding-window and prefix masks as graphs).
     """

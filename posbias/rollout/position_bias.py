@@ -178,14 +178,8 @@ Biases = tuple[tuple[PositionBias, ...], ...]
 def layered_biases(description: Any, T: int, H: int | None = None, field: str = "position_bias") -> Biases:
     """Return biases by layer and head from one mapping for all, a list for heads, or a list of such lists for layers.
 
-    Parameters
-    ----------
-    description
-        Mappings as :func:`position_bias` reads them, or biases.
-    T, H
-        Layers and heads; the number of heads is read off unless given.
-    field
-        What to call the description in messages.
+    Mappings are as :func:`position_bias` reads them, or biases. T and H are layers and heads, H read off unless given;
+    ``field`` is what messages call the description.
 
     >>> layered_biases([{"kind": "none"}, {"kind": "log", "alpha": 1.0}], T=3)
     ((NoBias(), LogBias(alpha=1.0)),)

@@ -1,11 +1,9 @@
 """Mixers: what in a layer carries something from one token to another, whatever it computes it with.
 
 A layer adds to token i a sum of parts T_ij, one for each token j up to i, and biases, which are nobody's. A mixer gives
-them, a few queries at a time, from what the layer is given and from weights; it runs no layer itself. Whether they add
-up to what the layer adds is compared at every measurement (:mod:`posbias.measure.check`).
-
-Each kind has a file here, with a class ``Mixer`` that is made of a family's row and a layer; the row names the file
-(:attr:`~posbias.models.families.Family.mixers`). Attention is one kind; the others see what their module is given.
+them, a few queries at a time, from what the layer is given and from weights. Whether they add up to what the layer adds
+is compared at every measurement (:mod:`posbias.measure.check`). Each kind has a file here, with a class ``Mixer`` that
+is made of a family's row, which names the file, and a layer.
 """
 
 from collections.abc import Iterator
