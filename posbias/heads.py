@@ -1,7 +1,6 @@
 """Heads that fetch: whose attention, from the question on, points at the document that answers.
 
-Few heads of a model do, and the mean over all heads does not. They are found on prompts whose right
-document is known, and then say of other prompts which document the model looks at.
+They are found on prompts whose right document is known, and then say of other prompts which one the model looks at.
 
 Source: Wu et al. 2024, arXiv:2404.15574 (retrieval heads), here by document and without an answer.
 """

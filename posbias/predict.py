@@ -3,13 +3,7 @@
 A predictor is a function of a measurement. Its name and label, and what has to be measured for it, stand above it; what
 it assumes is the first line of its docstring. The variants of :meth:`~posbias.measure.measurement.Measurement.rollout`
 and of ``posbias rollout --variant``, the rows of a report and of a comparison, and the advice on what to measure are
-made of the registry::
-
-    @predictor("even-but-last", needs={"influence"}, label="equal shares, the last token aside")
-    def even_but_last(results):
-        \"\"\"Give every token but the last an equal share of what the last one leaves.\"\"\"
-        last, n = float(results["influence"][-1]), int(results.attrs["length"])
-        return np.append(np.full(n - 1, (1 - last) / (n - 1)), last)
+made of the registry.
 """
 
 from collections.abc import Callable, Collection, Sequence

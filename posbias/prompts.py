@@ -1,9 +1,4 @@
-"""One prompt for everything that asks a model: its text, its tokens, and the spans of its parts.
-
-What is asked is an :class:`Ask`: documents, a question, its answer. :func:`write_prompt` writes it as text, plain or
-through the chat template, and as tokens. A :class:`Prompt` knows which of its tokens are start tokens, instruction,
-documents, question, and the first words of the answer, which are given.
-"""
+"""One prompt for everything that asks a model: its text, its tokens, and the spans of its parts."""
 
 from __future__ import annotations
 

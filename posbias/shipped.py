@@ -1,8 +1,7 @@
 """Reference models and held-out documents: what comes with the package, checked by checksum.
 
 The package has one reference model and the documents; a checkout of the book has two more among its studies, and
-``make models`` brings the weights of the others from its history. An installed package finds others in ``reference``
-of the folder that ``POSBIAS_DATA`` names.
+``make models`` brings the others. An installed package finds others in ``reference`` of ``POSBIAS_DATA``.
 """
 
 import bz2

@@ -2,11 +2,7 @@
 
 The name of a file is that of the condition, with hyphens on a command line; its first line says what it does. It has
 a class ``Condition``, made of the arguments behind the name. One that changes a model has also a context manager by the
-file's own name, for use without a run::
-
-    with posbias.conditions.sharper(model, factor=1.5): ...
-
-The others change what is asked, an :class:`~posbias.prompts.Ask`, or are a way of asking several times.
+file's own name, for use without a run: ``with posbias.conditions.sharper(model, factor=1.5): ...``
 """
 
 from __future__ import annotations

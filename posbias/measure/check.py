@@ -1,9 +1,7 @@
 """What is checked of a model before it is measured: that the instrument sees what the model does.
 
-A list of comparisons, each by means that do not use what it compares. Measuring raises on the first that fails:
-the logits of a watched pass against those of the model's own attention, what each layer adds to the stream, the sum of
-the parts that it is made of, and the gradient against finite differences. Whoever adds a family has these and more
-printed (:mod:`posbias.models.check`).
+Each comparison is by means that do not use what it compares. Measuring raises on the first that fails; whoever adds a
+family has all of them printed, and more (:mod:`posbias.models.check`).
 """
 
 import json

@@ -26,13 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Measurement:
-    """Hold what was measured of a model.
-
-    Parameters
-    ----------
-    results
-        As :func:`~posbias.measure.results.read_results` returns it.
-    """
+    """Hold what was measured of a model: ``results``, as :func:`~posbias.measure.results.read_results` returns them."""
 
     results: xr.Dataset
 
@@ -95,12 +89,9 @@ class Measurement:
     def rollout(self, variant: str = "layer-shares") -> Profile:
         """Return the influence profile that a predictor of :mod:`posbias.predict` makes of this measurement.
 
-        Parameters
-        ----------
-        variant
-            One of :attr:`variants`: the table of :doc:`notation` says what each assumes. Or a yardstick, which knows
-            nothing of the model: ``last``, ``even``, or ``power-law``, one number of which is fitted to the measured
-            curve.
+        Its name is one of :attr:`variants`: the table of :doc:`notation` says what each assumes. Or it is a yardstick,
+        which knows nothing of the model: ``last``, ``even``, or ``power-law``, one number of which is fitted to the
+        measured curve.
         """
         from posbias.predict import find, predict
 
@@ -114,13 +105,7 @@ class Measurement:
         return {name: compare(self.rollout(name), self.influence) for name in (*self.variants, *yardsticks())}
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the measured influence and the rollouts that predict it, and return the axes.
-
-        Parameters
-        ----------
-        ax
-            Where to draw; a new figure unless given.
-        """
+        """Draw measured influence and what predicts it, in a new figure unless ``ax`` is given, and return the axes."""
         if ax is not None and not hasattr(ax, "plot"):
             raise errors.invalid("ax", "one axes of matplotlib", type(ax).__name__)
         from posbias.plotting import plot_prediction
@@ -131,19 +116,13 @@ class Measurement:
         return plot_prediction(self.influence.values, curves, title=self.described, ax=ax)
 
     def report(self, path: str | PathLike[str], *, lookup: Found | None = None) -> Path:
-        """Write a report, one HTML file that needs no other file and no network, and return its path.
+        """Write a report, one .html file that needs no other file and no network, and return its path.
 
         It says which tenths of the prompt have the influence, whether the middle is lost, and whether a prediction is
         nearer than equal shares and than the last token. It has the figures, distances with intervals and tests, how to
-        read all this, and where the numbers come from. What the measurement lacks, it says.
-
-        Parameters
-        ----------
-        path
-            The .html file to write; one that is there is replaced.
-        lookup
-            What this model finds at each place (:meth:`~posbias.measure.model.Model.lookup`), so that the report can
-            say where a passage is found best.
+        read all this, and where the numbers come from. What the measurement lacks, it says. With ``lookup``, what this
+        model finds at each place (:meth:`~posbias.measure.model.Model.lookup`), it says where a passage is found best.
+        A file that is there is replaced.
         """
         from posbias.report.document import write_report
 
@@ -152,13 +131,7 @@ class Measurement:
         return write_report(file, replace(self._subject(), lookup=tried))
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write the measurement as netCDF, as ``posbias measure`` does, and return the path.
-
-        Parameters
-        ----------
-        path
-            The .nc file to write; :func:`load` reads it.
-        """
+        """Write the measurement to a .nc file, as ``posbias measure`` does, for :func:`load`; return the path."""
         from posbias.measure.results import write_results
 
         file = check_path(path, ".nc")
@@ -218,13 +191,7 @@ class Measurement:
 
 
 def load(path: str | PathLike[str]) -> Measurement:
-    """Read a measurement that was saved or written by ``posbias measure``.
-
-    Parameters
-    ----------
-    path
-        A .nc file.
-    """
+    """Read the .nc file of a measurement that was saved, or written by ``posbias measure``."""
     from posbias import netcdf
     from posbias.lookup.tasks import LAYOUT
     from posbias.measure.results import read_results

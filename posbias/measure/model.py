@@ -29,14 +29,8 @@ class Model:
     """Name a model that can be measured; :func:`open` makes one.
 
     Its weights are read when they are first needed, and stay: :meth:`measure`, :meth:`explain` and :meth:`lookup` share
-    them. Asked for in another number format, on another device or with another attention, they are read anew.
-
-    Parameters
-    ----------
-    source
-        The model, its tokenizer, and what they are allowed to do.
-    config
-        The model's configuration.
+    them. Asked for in another number format, on another device or with another attention, they are read anew. All three
+    take ``progress``, whether to show how far it is; on a terminal unless given, so that a notebook asks for it.
     """
 
     source: Loaded
@@ -64,13 +58,10 @@ class Model:
             folder of .txt files, .jsonl, .csv or .parquet.
         texts
             Prompts that are in memory, in place of a data set: a list or a column of texts, or of conversations, which
-            are lists of messages with a role and a content, for the tokenizer's chat template, up to where an answer
-            begins, or up to the end of an answer that comes last. Of each its last tokens are the prompt, with
-            ``rule="first"`` its first.
-        progress
-            Whether to show how far it is; on a terminal unless given, so that a notebook asks for it.
+            are lists of messages with a role and a content, for the tokenizer's chat template. Of each its last tokens
+            are the prompt, with ``rule="first"`` its first.
         settings
-            Any other setting by the name that it has as an option of ``posbias measure``: ``batch_size``, ``dtype``,
+            Any other option of ``posbias measure``, whose help says what it is: ``batch_size``, ``dtype``,
             ``device``, ``device_map``, ``rule``, ``seed`` (of the prompts alone), ``per_document``, ``special_tokens``,
             ``field``, ``quantities``, ``kernel_size``, ``ladder_prompts``, ``attention``, ``condition``, ``tokens``.
         """
@@ -103,8 +94,6 @@ class Model:
         heads
             Of documents with a question: heads that fetch, as :meth:`lookup` takes them; the last line then says which
             document they look at, and which one the model's own answer is from.
-        progress
-            As in :meth:`measure`.
         settings
             ``dtype``, ``device``, ``device_map``, ``attention``, ``special_tokens`` and ``condition`` as in
             :meth:`measure`; a condition may also be one of what is asked, for documents with a question.
@@ -136,8 +125,7 @@ class Model:
         Parameters
         ----------
         task
-            ``documents``: documents and a question that one of them answers. ``kv``: keys and values as a JSON object,
-            and one of the keys.
+            ``documents`` and a question that one of them answers, or ``kv``: a JSON object, and one of its keys.
         rows
             Of ``documents``: your own, a .jsonl, .csv or .parquet file, a list or a table: ``documents`` (a list),
             ``question``, ``answer``; ``gold``, the index of the document that answers, unless the answer stands in one
@@ -158,8 +146,6 @@ class Model:
         conditions
             Under each the same is asked again and compared: ``["parallel-windows", "order:reversed"]``;
             ``posbias.conditions.describe()`` says what there is.
-        progress
-            As in :meth:`measure`.
         settings
             ``dtype``, ``device``, ``device_map``, ``special_tokens`` and ``seed`` as in :meth:`measure`.
         """
@@ -183,7 +169,7 @@ class Model:
             As in :meth:`lookup`; invented facts that compete unless given.
         prompts
             How many sets of facts are made up, or the first rows; 8, or all rows. Each is asked at every place.
-        progress, settings
+        settings
             As in :meth:`lookup`, also ``places`` and ``form``.
 
         Returns
@@ -295,8 +281,7 @@ def open(
     trust_remote_code
         Whether code that comes with the model may run.
     cache
-        Whether what a GGUF file is made into (weights in 32 bits, tokenizer, configuration) is kept in the user's cache
-        folder, or in that of ``POSBIAS_DATA``, so that it is not dequantised a second time; a line on stderr says so.
+        Whether what a GGUF file is made into is kept in the user's cache folder, or in that of ``POSBIAS_DATA``.
     """
     opening: dict[str, Any] = {"trust_remote_code": trust_remote_code, "revision": revision}
     tokenizer = fspath(tokenizer) if isinstance(tokenizer, PathLike) else tokenizer

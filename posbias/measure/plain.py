@@ -1,8 +1,4 @@
-"""Influence alone, of any causal language model that takes input embeddings: no row, no layers, the whole graph.
-
-A gradient needs to know nothing of what lies between embeddings and logits, so that hybrids and state-space models have
-an input-token influence too. Nothing else is read, and autograd keeps all layers of a batch together.
-"""
+"""Influence alone, of any causal language model that takes input embeddings: no row, no layers, the whole graph."""
 
 from inspect import signature
 

@@ -1,7 +1,4 @@
-"""Results: one labelled netCDF file for each measurement, with where it came from, that other tools open.
-
-``xarray.open_dataset`` and any HDF5 viewer read it; :func:`read_results` also checks that it is ours.
-"""
+"""Results: one labelled netCDF file for each measurement, with where it came from, that other tools open."""
 
 import json
 from collections.abc import Iterable, Mapping

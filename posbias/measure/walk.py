@@ -1,4 +1,4 @@
-"""A pass back through a model's layers, one at a time: what it has to know from the way forward."""
+"""A pass back through a model's layers, one at a time."""
 
 from contextlib import AbstractContextManager
 from typing import Any

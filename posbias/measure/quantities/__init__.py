@@ -1,7 +1,7 @@
 """Quantities with a file of their own here: what each keeps in a file, and how it reads the prompts of a batch.
 
-The name of the file is that of the quantity, its first line what it means (:data:`posbias.settings.QUANTITIES`). It has
-a class ``Quantity``, made for a measurement in which the quantity is asked for.
+The name of the file is that of the quantity, its first line what it means. It has a class ``Quantity``, made for a
+measurement in which the quantity is asked for.
 """
 
 from __future__ import annotations
