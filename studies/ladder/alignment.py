@@ -30,6 +30,7 @@ import xarray as xr
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from posbias.comparison.distances import unit
 from posbias.errors import Numbers
 from posbias.measure.instrument import Instrument
 from posbias.measure.run import measure
@@ -39,7 +40,7 @@ from posbias.models.families import output_projection
 from posbias.models.hooks import given, hooked
 from posbias.predict import predict
 from posbias.rollout.influence import Kernels
-from posbias.rollout.untrained import Network, checked_network, two_sided, unit
+from posbias.rollout.untrained import Network, checked_network, two_sided
 from posbias.settings import DEFAULT, Settings
 from studies.ladder.gradients import kept_streams, read_streams
 from studies.summaries import shave
