@@ -83,7 +83,7 @@ def test_what_cannot_be_read_is_said_in_a_line():
 def test_heads_are_looked_for_on_eight_sets_or_all_rows(monkeypatch):
     asked, rows = [], [{"documents": list(ASK.documents), "question": ASK.question, "answer": "22"}] * 3
     seen = lambda settings, task, given, progress: asked.append((given or [0] * settings.prompts, task.arms))  # noqa: E731
-    monkeypatch.setattr("posbias.lookup.fetching.fetching_heads", seen)
+    monkeypatch.setattr("posbias.lookup.run.fetching_heads", seen)
     opened = posbias.open(world("llama")[0], tokenizer=byte_tokenizer())
     for how in ({}, {"prompts": 2}, {"rows": rows}, {"rows": rows, "prompts": 1}):
         opened.fetching_heads(**how)

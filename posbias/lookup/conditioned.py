@@ -1,50 +1,16 @@
-"""A lookup under conditions: what a model cannot have, and each condition compared with what is as it is."""
-
-from collections.abc import Mapping, Sequence
-from functools import cache, partial
+"""A lookup under conditions: each compared with what is as it is."""
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
-from posbias import errors
 from posbias.comparison.multiplicity import holm
-from posbias.conditions import AS_IS, ChangedRun, Write
-from posbias.lookup.contexts import Context
+from posbias.conditions import AS_IS
 from posbias.lookup.scores import LEVEL, flip_p_value, paired_difference
-from posbias.lookup.tasks import Task
-from posbias.models.loading import check_fits
-from posbias.prompts import use_template, write_prompt
-from posbias.settings import Settings
 
 SENT = "order:best-first"
 """What is sent without any remedy: all documents in the order of a search."""
-
-
-def writer(settings: Settings, task: Task) -> Write:
-    """Return what writes prompts as the lookup does."""
-    tokenizer = settings.source.load_tokenizer()
-    template, special = use_template(tokenizer, task.form), settings.special_tokens
-    return cache(partial(write_prompt, tokenizer, task.name, template=template, special_tokens=special))
-
-
-def check_conditions(
-    settings: Settings, task: Task, write: Write, contexts: Sequence[Context], conditions: Mapping[str, ChangedRun]
-) -> None:
-    """Raise ValueError for a condition that the task cannot have, or whose prompts do not fit; no weights are read."""
-    config = settings.source.config()
-    for name, condition in conditions.items():
-        if task.name != "documents" and condition.changes != "model":
-            raise errors.invalid("condition", "one that changes the model, for the task kv", name)
-        if condition.changes == "tokens":
-            raise errors.invalid("condition", "one for what is asked; this one is for measure", name)
-        for k, context in enumerate(contexts, 1):
-            prompt = write(condition.rewrite(context.asks["competing"][0]))
-            try:
-                check_fits(config, settings.source.load_tokenizer(), len(prompt.ids + prompt.answer_ids))
-            except ValueError as error:
-                raise ValueError(f"condition {name}: prompt {k}: {error}") from None
 
 
 def compare_conditions(results: xr.Dataset) -> pd.DataFrame:

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from posbias.conditions import ChangedRun, Write
+from posbias.conditions import ChangedRun
 from posbias.engines import Engine, Generated, Likelihood
 from posbias.engines.served import count_tokens
-from posbias.lookup.asking import ask_under
-from posbias.lookup.contexts import Context
+from posbias.lookup.asking import Questions, ask_under
 from posbias.prompts import Prompt
 
 
@@ -40,19 +39,12 @@ class Rehearsal:
                 self.tokens += told + len(prompt.answer_ids) + more
 
 
-def rehearse(
-    engine: Rehearsal,
-    write: Write,
-    contexts: Sequence[Context],
-    arms: Sequence[str],
-    under: Mapping[str, ChangedRun],
-    score: str,
-) -> list[str]:
+def rehearse(engine: Rehearsal, asked: Questions, under: Mapping[str, ChangedRun]) -> list[str]:
     """Return what each condition would ask, in a line; what was asked under one before is not asked again."""
     lines = []
     for name, condition in under.items():
         requests, tokens = engine.requests, engine.tokens
-        ask_under(engine, write, contexts, arms, condition, score)
+        ask_under(engine, asked, condition)
         more = " more" if requests else ""
         requests, tokens = engine.requests - requests, engine.tokens - tokens
         lines.append(f"{name}: {requests}{more} requests, at most {tokens} tokens")

@@ -179,7 +179,7 @@ class Model:
             which the right document has most of its attention; ``worst``, that at its worst place; ``lean``, by how
             many places it points too far back, on average; and the share at each place.
         """
-        from posbias.lookup.fetching import fetching_heads
+        from posbias.lookup.run import fetching_heads
 
         made_up = 8 if rows is None and prompts is None else prompts
         own: dict[str, Any] = {"prompts": made_up, "arms": "competing", **settings}
