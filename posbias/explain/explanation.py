@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from posbias.explain.prompt import line, without_label
+from posbias.explain.prompt import label, line, without_label
 from posbias.files import check_output
 
 if TYPE_CHECKING:
@@ -90,6 +91,15 @@ class Explanation:
         facts = [f"{name}: {value}" for name, value in self._facts().items()]
         table = self._table().to_string(na_rep="–", index=False)
         return "\n".join([*facts, table, *answer(self.segments), *self.looked])
+
+
+def segment_table(texts: Sequence[str], **columns: Any) -> pd.DataFrame:
+    """Return a row for each segment: its label, its text and what columns say."""
+    import pandas as pd
+
+    labels = [label(text, k) for k, text in enumerate(texts, 1)]
+    table = {"label": labels, "text": texts, **columns}
+    return pd.DataFrame(table, pd.RangeIndex(1, len(texts) + 1, name="segment"))
 
 
 def answer(segments: pd.DataFrame) -> list[str]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -17,8 +17,8 @@ from posbias import errors
 from posbias.conditions import ChangedRun, read_condition
 from posbias.engines import Engine
 from posbias.engines.local import LocalEngine, Reader
-from posbias.explain.explanation import Explanation
-from posbias.explain.prompt import by_segment, check_asked, label, token_texts, write
+from posbias.explain.explanation import Explanation, segment_table
+from posbias.explain.prompt import by_segment, check_asked, token_texts, write
 from posbias.heads import Head, choose_heads, looked_at
 from posbias.lookup.answers import FACT_END, find_holder
 from posbias.measure.corpus import Corpus
@@ -35,30 +35,6 @@ LEAST = 12
 """Tokens that the model answers itself, unless the answer given has more."""
 
 
-@dataclass(frozen=True)
-class Target:
-    """Name the tokens that follow the prompt, and which number of theirs influence is a derivative of."""
-
-    tokens: tuple[int, ...]  # None, for the likeliest token, until the model was asked
-    of: str
-    words: str
-
-    def value(self, logits: Float[Tensor, "..."]) -> Float[Tensor, "B"]:
-        """Return that number for each prompt, from the logits (B, v) of one token or (B, m, v) of an answer's m."""
-        log = self._log_probability(logits)
-        return log if self.of == "log-probability" else log.exp()
-
-    def log_value(self, logits: Float[Tensor, "..."]) -> float:
-        """Return the log-probability of the tokens, for one prompt."""
-        return float(self._log_probability(logits)[0])
-
-    def _log_probability(self, logits: Float[Tensor, "..."]) -> Float[Tensor, "B"]:
-        """Return the sum over the tokens."""
-        z = logits if logits.ndim == 3 else logits[:, None]
-        ids = torch.tensor(self.tokens, device=z.device).expand(len(z), -1)
-        return z.log_softmax(-1).gather(-1, ids[..., None])[..., 0].sum(-1)
-
-
 def explain(settings: Settings, text: Any, *, answer: str | None, heads: str | None, progress: bool) -> Explanation:
     """Return what a prompt's parts do.
 
@@ -66,14 +42,14 @@ def explain(settings: Settings, text: Any, *, answer: str | None, heads: str | N
     or the memory.
     """
     with told(1, "prompt", "writing", shown=progress) as bar:
-        prompt, chosen, session, condition = prepare(settings, text, answer)
+        prompt, session, condition = prepare(settings, text, answer)
         fetching = choose_heads(heads, settings.source.config()) if heads else []
         if heads and not prompt.of("document"):
             raise errors.invalid("heads", "none without documents and a question, as a row of lookup has them", heads)
         bar.update()
     try:
         with told(1, "model", "loading", shown=progress) as bar:
-            reader = PromptReader(prompt, chosen, session, condition, progress)
+            reader = PromptReader(prompt, session, condition, progress)
             bar.update()
         name = settings.source.name().removeprefix("reference/")
         name += f", under {settings.condition}" if settings.condition else ""
@@ -86,8 +62,8 @@ def explain(settings: Settings, text: Any, *, answer: str | None, heads: str | N
         raise out_of_memory() if is_out_of_memory(error) else error from None
 
 
-def prepare(settings: Settings, text: Any, answer: str | None) -> tuple[Prompt, Target, Session, ChangedRun]:
-    """Return the prompt, its target, the session that reads it, and what is changed meanwhile."""
+def prepare(settings: Settings, text: Any, answer: str | None) -> tuple[Prompt, Session, ChangedRun]:
+    """Return the prompt, the session that reads it, and what is changed meanwhile."""
     check_asked(text, answer)
     config, tokenizer = settings.source.config(), settings.source.load_tokenizer()
     condition = ChangedRun() if settings.condition is None else read_condition(settings.condition)[1]
@@ -99,41 +75,28 @@ def prepare(settings: Settings, text: Any, answer: str | None) -> tuple[Prompt, 
     vocabulary, unknown = int(config.get_text_config().vocab_size), tokenizer.unk_token_id
     if bad := [token for token in prompt.answer_ids if token >= vocabulary or token == unknown]:
         raise errors.invalid("answer", "tokens that the model has", f"{bad[0]} in {prompt.answer[:40]!r}")
-    chosen, n = Target((), "probability", "the probability of the likeliest next token"), len(prompt.ids)
-    if prompt.answer_ids:
-        words = f"the log-probability of the answer {prompt.answer!r}"
-        chosen = Target(prompt.answer_ids, "log-probability", words)
+    n = len(prompt.ids)
+    check_fits(config, tokenizer, n + max(len(prompt.answer_ids) - 1, 0))
     alone = Corpus("prompt", given=(prompt.text,))
-    check_fits(config, tokenizer, n + max(len(chosen.tokens) - 1, 0))
     asked = replace(settings, length=n, corpus=alone, prompts=1, rule="first", condition=None)
-    return prompt, chosen, Session(asked), condition
-
-
-def can_contribute(session: Session, condition: ChangedRun, n: int) -> bool:
-    """Tell whether contributions are measured: of a family with a row, of matrices that are kept whole.
-
-    And where the model is changed alike for all prompts, the first tokens of this one too, which check the instrument.
-    """
-    return session.family is not None and n <= KERNEL_SIZE and condition.changes != "reading"
+    return prompt, Session(asked), condition
 
 
 class PromptReader:
     """Read a prompt under a condition: its influence, contributions and values, as it is and without segments.
 
+    The target is the log-probability of the prompt's answer, or without one the probability of the likeliest token.
     What can be asked of any engine (the model's own answer, deletions) is asked of :attr:`engine`.
     """
 
-    def __init__(
-        self, prompt: Prompt, target: Target, session: Session, condition: ChangedRun, progress: bool = False
-    ) -> None:
+    def __init__(self, prompt: Prompt, session: Session, condition: ChangedRun, progress: bool = False) -> None:
         self.session, self.instrument, self.progress = session, session.instrument, progress
-        self.condition, self.given = condition, prompt.answer_ids
-        self.target, self.prompt = target, prompt
-        if not target.tokens:  # the likeliest of the prompt as it is, also where segments are gone
+        self.condition, self.prompt, self.given = condition, prompt, prompt.answer_ids
+        self.target = f"the log-probability of the answer {prompt.answer!r}"
+        if not self.given:  # the likeliest of the prompt as it is, also where segments are gone
             with self.changed():
                 top = int(self.instrument.tail(torch.tensor([prompt.ids]), 1)[0, -1].argmax())
-            words = f"{target.words}, {session.tokenizer.decode([top])!r}"
-            self.target = replace(target, tokens=(top,), words=words)
+            self.target = f"the probability of the likeliest next token, {session.tokenizer.decode([top])!r}"
             self.prompt = replace(prompt, answer_ids=(top,))
 
     def changed(self) -> AbstractContextManager[None]:
@@ -142,23 +105,32 @@ class PromptReader:
 
     def influence(self) -> tuple[Float[np.ndarray, "n"], float]:
         """Return each token's share of influence, and the target's value."""
-        ids = torch.tensor([[*self.prompt.ids, *self.target.tokens[:-1]]])
+        prompt = self.prompt
+        ids = torch.tensor([[*prompt.ids, *prompt.answer_ids[:-1]]])
 
-        def value(logits: torch.Tensor) -> torch.Tensor:
-            self.known = self.target.log_value(logits.detach())
-            return self.target.value(logits)
+        def value(logits: Float[Tensor, "..."]) -> Float[Tensor, "1"]:
+            """Return the target, from the logits (1, v) of one token or (1, m, v) of an answer's m."""
+            z = logits.reshape(1, len(prompt.answer_ids), -1).log_softmax(-1)
+            log = z.gather(-1, torch.tensor(prompt.answer_ids, device=z.device)[None, :, None]).sum((1, 2))
+            self.known = float(log.detach())
+            return log if self.given else log.exp()
 
         with self.changed(), told(1, "gradient", "influence", shown=self.progress) as bar:
-            found = self.instrument.measure(ids, None, None, value, len(self.target.tokens))
+            found = self.instrument.measure(ids, None, None, value, len(prompt.answer_ids))
             bar.update()
-        size = found.influence[0].numpy()[: len(self.prompt.ids)]
+        size = found.influence[0].numpy()[: len(prompt.ids)]
         if not size.any():
             raise errors.invalid("influence", "gradients above 0", f"none in {self.session.precision}")
         return size / size.sum(), float(found.target_value[0])
 
     def contributions(self) -> Float[np.ndarray, "n"] | None:
-        """Return each token's share in the state of the prompt's last token, None where there are none."""
-        if not can_contribute(self.session, self.condition, len(self.prompt.ids)):
+        """Return each token's share in the state of the prompt's last token, None where there are none.
+
+        There are some of a family with a row, of matrices that are kept whole, and where the model is changed alike for
+        all prompts: the first tokens of this one, too, which check the instrument.
+        """
+        n, is_alike = len(self.prompt.ids), self.condition.changes != "reading"
+        if self.session.family is None or n > KERNEL_SIZE or not is_alike:
             return None
         asked = replace(self.session.settings, quantities=("mixing", "influence", "contributions"))
         with self.changed():
@@ -224,10 +196,11 @@ class PromptReader:
             "token": token_texts(self.session.tokenizer, prompt), "id": prompt.ids,
             "segment": prompt.segment + 1, "share": share,
         }).rename_axis("position")  # fmt: skip
-        segments = pd.DataFrame({
-            "label": [label(text, k) for k, text in enumerate(prompt.texts, 1)],
-            "text": prompt.texts, "tokens": [span.stop - span.start for span in prompt.segments],
-            "removed": self.delete_segments(), "share": by_segment(share, prompt.segment),
-            "contributed": np.nan if contributed is None else by_segment(contributed, prompt.segment),
-        }, index=pd.RangeIndex(1, len(prompt.texts) + 1, name="segment"))  # fmt: skip
-        return Explanation(name, self.target.words, value, tokens, segments, *answered)
+        segments = segment_table(
+            prompt.texts,
+            tokens=[span.stop - span.start for span in prompt.segments],
+            removed=self.delete_segments(),
+            share=by_segment(share, prompt.segment),
+            contributed=np.nan if contributed is None else by_segment(contributed, prompt.segment),
+        )
+        return Explanation(name, self.target, value, tokens, segments, *answered)

@@ -10,8 +10,8 @@ import pandas as pd
 from posbias import errors
 from posbias.engines import Engine, check_engine
 from posbias.engines.served import Refused, count_tokens, served_prompt
-from posbias.explain.explanation import Explanation
-from posbias.explain.prompt import borders, check_asked, label, read_ask
+from posbias.explain.explanation import Explanation, segment_table
+from posbias.explain.prompt import borders, check_asked, read_ask
 from posbias.lookup.answers import MOST, UNTIL, first_line
 from posbias.lookup.rehearsal import Rehearsal
 from posbias.measure.progress import progress as told
@@ -47,7 +47,9 @@ def explain_served(engine: Engine, text: Any, *, answer: str | None = None, prog
     if not np.isfinite(values).all():
         expected = "one that begins where a token does, as with a space in front"
         raise errors.invalid("answer", expected, repr(explained)[:60])
-    table = segment_table(parts, np.array(values[1:]) - values[0] if values[1:] else np.nan)
+    removed = np.array(values[1:]) - values[0] if values[1:] else np.nan
+    tokens = [count_tokens(part) for part in parts.texts]  # estimated
+    table = segment_table(parts.texts, tokens=tokens, removed=removed, share=np.nan, contributed=np.nan)
     said = f"the log-probability of the answer {explained!r}"
     is_own = None if own is None else own.startswith(explained.strip())
     return Explanation(engine.name, said, values[0], pd.DataFrame(), table, own, is_own)
@@ -88,19 +90,6 @@ def without_each(parts: Parts, answer: str) -> list[Prompt]:
     texts, S = parts.texts, len(parts.texts)
     left = [texts[:k] + texts[k + 1 :] for k in range(S)] if S > 1 else []
     return [parts.write(some, answer) for some in (texts, *left)]
-
-
-def segment_table(parts: Parts, removed: Any) -> pd.DataFrame:
-    """Return the segments with what deleting each changes; tokens are estimated."""
-    columns = {
-        "label": [label(text, k) for k, text in enumerate(parts.texts, 1)],
-        "text": parts.texts,
-        "tokens": [count_tokens(text) for text in parts.texts],
-        "removed": removed,
-        "share": np.nan,
-        "contributed": np.nan,
-    }
-    return pd.DataFrame(columns, pd.RangeIndex(1, len(parts.texts) + 1, name="segment"))
 
 
 def preview_explain_served(text: Any, answer: str | None) -> str:
