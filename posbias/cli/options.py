@@ -22,13 +22,13 @@ from posbias.settings import settings_of
 
 
 @contextmanager
-def kept_until_done(partial: Path) -> Iterator[None]:
+def kept_until_done(partial: Path, said: str = "is left: the same command with --resume goes on") -> Iterator[None]:
     """Say where partial sums are if the block is interrupted; remove them once it has written what comes of them."""
     try:
         yield
     except KeyboardInterrupt:
         if partial.exists():
-            typer.echo(f"{partial} is left: the same command with --resume goes on", err=True)
+            typer.echo(f"{partial} {said}", err=True)
         raise
     partial.unlink(missing_ok=True)
 

@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 from posbias import errors
+from posbias.cli.options import kept_until_done
 from posbias.lookup.contexts import read_rows
 from posbias.lookup.tasks import PROMPTS, Task
 from posbias.settings import setting
@@ -46,12 +47,8 @@ def engine_kept(serving: Mapping[str, Any], output: Path) -> Iterator[Any]:
     from posbias.engines.served import ServedEngine
 
     partial = output.with_name(f"{output.name}.partial")
-    try:
+    with kept_until_done(partial, "has the answers so far: the same command goes on"):
         yield ServedEngine(serving["server"], serving["model"], concurrency=serving["concurrency"], kept=partial)
-    except KeyboardInterrupt:
-        typer.echo(f"{partial} has the answers so far: the same command goes on", err=True)
-        raise
-    partial.unlink(missing_ok=True)
 
 
 def lookup_served(
