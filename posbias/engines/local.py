@@ -74,22 +74,19 @@ class Reader:
         return tokens
 
 
-def open_reader(
-    model: Any, trial: Sequence[tuple[Sequence[int], Sequence[int]]], shared: bool = True, known: float | None = None
-) -> Reader:
+def open_reader(model: Any, trial: Sequence[tuple[Sequence[int], Sequence[int]]], known: float | None = None) -> Reader:
     """Return a reader that reads beginnings once, if the last answer of a ``trial`` comes out as if read whole.
 
     ``known`` is that answer's log-probability where its prompt was read whole before.
     """
-    whole = Reader(model, shared=False)
-    if shared:
-        one, most = Reader(model), TOLERANCE if next(model.parameters()).dtype.itemsize >= 4 else HALF
-        try:
-            found = [one.answer(*x)[0] for x in trial][-1]
-            if abs(found - (whole.answer(*trial[-1])[0] if known is None else known)) <= most:
-                return one
-        except Exception:  # caches that cannot be cut say so in many ways
-            pass
+    whole, one = Reader(model, shared=False), Reader(model)
+    most = TOLERANCE if next(model.parameters()).dtype.itemsize >= 4 else HALF
+    try:
+        found = [one.answer(*x)[0] for x in trial][-1]
+        if abs(found - (whole.answer(*trial[-1])[0] if known is None else known)) <= most:
+            return one
+    except Exception:  # caches that cannot be cut say so in many ways
+        pass
     return whole
 
 

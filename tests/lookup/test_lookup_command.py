@@ -111,8 +111,8 @@ def test_rows_are_the_same_from_every_kind_of_file_and_in_memory(place):
 def test_sharing_beginnings_saves_tokens_and_a_window_that_cannot_is_read_whole(place, monkeypatch):
     read, real = [], local.open_reader
 
-    def counted(model, trial, shared=True, known=None):
-        reader = real(model, trial, shared, known)
+    def counted(model, trial, known=None):
+        reader = real(model, trial, known)
         model.get_input_embeddings().register_forward_hook(lambda _, args, out: read.append(out.shape[1]))
         return reader
 
