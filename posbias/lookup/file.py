@@ -14,6 +14,7 @@ from jaxtyping import Float
 from posbias import errors, netcdf
 from posbias.conditions import AS_IS
 from posbias.files import check_output, check_path
+from posbias.lookup import conditioned
 from posbias.lookup.reading import Reading
 from posbias.lookup.scores import LEAST_RIGHT, LEVEL, SMALL, difference_p_value, judge, mean_with_interval
 from posbias.lookup.sources import draw_sources, law_if_any, law_text, read_law
@@ -134,9 +135,7 @@ class Found:
             of = f"{twice} of {results.sizes['context']} {unit(results)}"
             lines.append(f"Another document holds the answer too, so that its source cannot be told, in {of}")
         if "condition" in results.dims:
-            from posbias.lookup.conditioned import table_lines
-
-            lines += table_lines(results)
+            lines += conditioned.table_lines(results)
         return "\n".join(lines)
 
     def compare_conditions(self) -> pd.DataFrame:
@@ -148,9 +147,7 @@ class Found:
         """
         if "condition" not in self.results.dims:
             raise errors.invalid("conditions", "a lookup under conditions", "one without")
-        from posbias.lookup.conditioned import compare_conditions
-
-        return compare_conditions(self.results)
+        return conditioned.compare_conditions(self.results)
 
 
 def load_lookup(path: str | PathLike[str]) -> Found:
