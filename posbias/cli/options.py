@@ -23,7 +23,7 @@ from posbias.settings import settings_of
 
 @contextmanager
 def kept_until_done(partial: Path, said: str = "is left: the same command with --resume goes on") -> Iterator[None]:
-    """Say where partial sums are if the block is interrupted; remove them once it has written what comes of them."""
+    """Say where partial sums or answers are if the block is interrupted; remove them once it has written its output."""
     try:
         yield
     except KeyboardInterrupt:

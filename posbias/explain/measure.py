@@ -129,8 +129,8 @@ class PromptReader:
         There are some of a family with a row, of matrices that are kept whole, and where the model is changed alike for
         all prompts: the first tokens of this one, too, which check the instrument.
         """
-        n, is_alike = len(self.prompt.ids), self.condition.changes != "reading"
-        if self.session.family is None or n > KERNEL_SIZE or not is_alike:
+        is_whole = len(self.prompt.ids) <= KERNEL_SIZE
+        if self.session.family is None or self.condition.changes == "reading" or not is_whole:
             return None
         asked = replace(self.session.settings, quantities=("mixing", "influence", "contributions"))
         with self.changed():

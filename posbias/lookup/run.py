@@ -90,8 +90,7 @@ def prepare(
     asked = Questions(task, contexts, rows is None, write)
     for arm in asked.arms:
         for k, context in enumerate(contexts, 1):
-            where = f"{'set' if rows is None else 'row'} {k}"
-            _check_fit(settings, map(write, context.asks[arm]), where)
+            _check_fit(settings, map(write, context.asks[arm]), f"{'set' if rows is None else 'row'} {k}")
     for name, condition in under.items():
         if task.name != "documents" and condition.changes != "model":
             raise errors.invalid("condition", "one that changes the model, for the task kv", name)
