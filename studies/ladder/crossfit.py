@@ -33,12 +33,13 @@ FROM_SHARES = ("contributions", "measured-attention", "norms", "layer-shares")
 IN_LARGE = {"law": "untrained", "aligned": "head-gains-added", "layer-shares": "b", "measured-attention": "kernels"}
 """Names by which SmolLM2's entries have what the small models' name otherwise."""
 TITLES = {"power": "power law, fitted to them", "influence": "influence in these documents"}
+TITLES |= {"ends": "one over the distance from the nearer end"}
 TITLES |= {"norms": "norms of parts (Kobayashi)", "contributions": "contributions"}
 TITLES |= {"measured-attention": "measured attention", "last": "all on the last token"}
 LABELS = {
     name: TITLES.get(name) or find({"law": "head-gains-squared", "aligned": "head-gains-added"}.get(name, name)).label
-    for name in ("influence", "independent", "fixed-attention", "vectors", "positions", "power", "law", "aligned")
-    + ("contributions", "measured-attention", "norms", "layer-shares", "last", "even")
+    for name in ("influence", "independent", "fixed-attention", "vectors", "positions", "power", "ends", "law")
+    + ("aligned", "contributions", "measured-attention", "norms", "layer-shares", "last", "even")
 }
 """Predictions in the order of the table, and how a page writes them."""
 
@@ -95,7 +96,9 @@ def small_judged(small: Small, model: str) -> Judged:
 def yardsticks(rows: Float[np.ndarray, "N n"]) -> dict[str, Float[np.ndarray, "n"]]:
     """Return what the influence of some documents says of that of others, without a model or with one number."""
     p = profile_of(rows)
-    return {"influence": p, "power": power_fit(p), "even": np.full(p.size, 1 / p.size)}
+    place = np.arange(p.size)
+    ends = unit(1 / (1 + np.minimum(place, place[::-1])))
+    return {"influence": p, "power": power_fit(p), "ends": ends, "even": np.full(p.size, 1 / p.size)}
 
 
 def large_judged(made_of: xr.Dataset, judging: xr.Dataset) -> Judged:
@@ -160,6 +163,13 @@ def half_ranks(x: xr.Dataset, ways: Mapping[str, Float[np.ndarray, "N n"]]) -> p
     return pd.DataFrame(found)
 
 
+def half_beside_u(x: xr.Dataset) -> pd.Series:
+    """Return the mean rank correlation of contributions of half of the documents, and of a U without a model."""
+    rows = x["influence_prompts"].values.astype(np.float64)
+    ends = np.broadcast_to(yardsticks(rows)["ends"], rows.shape)
+    return half_ranks(x, {"own": x["contributions_own"].values.astype(np.float64), "ends": ends}).mean()
+
+
 def length_table() -> pd.DataFrame:
     """Return what noise allows in SmolLM2 by length: halves, ceiling, and contributions on the same and other texts."""
     rows = {}
@@ -172,8 +182,8 @@ def length_table() -> pd.DataFrame:
             unit(x["rollout"].sel(variant="contributions").values), one.measured
         )
         if "contributions_own" in x:
-            own = {"own": x["contributions_own"].values.astype(np.float64)}
-            said["contributions, half on half"] = half_ranks(x, own)["own"].mean()
+            half = half_beside_u(x)
+            said["contributions, half on half"], said["1 / distance from the nearer end"] = half["own"], half["ends"]
             said["ceiling of a half"] = float(np.sqrt(one.halves))
         rows[f"{n:,}"] = said
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("tokens of Wikipedia")

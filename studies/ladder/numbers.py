@@ -14,7 +14,7 @@ from posbias import structured_kernels
 from posbias.comparison.distances import normalised_wasserstein, spearman, unit
 from posbias.rollout.influence import influence_profile
 from studies.ladder import scores
-from studies.ladder.crossfit import LARGE, TEXTS, Judged, group_means, large_judged, score_table
+from studies.ladder.crossfit import LARGE, TEXTS, Judged, group_means, half_beside_u, large_judged, score_table
 from studies.ladder.direction_checks import by_turns, exact, joined, projected
 from studies.ladder.evidence import MODELS, Small, distances, profile_of
 from studies.ladder.moment_checks import form_table
@@ -70,7 +70,7 @@ def judged_numbers(judged: Mapping[str, Judged]) -> dict[str, Any]:
 
 
 def own_numbers() -> dict[str, float]:
-    """Return how near SmolLM2's contributions are to the influence of the text of which they are made.
+    """Return how near SmolLM2's contributions, and a U without a model, are to the influence of the same text.
 
     By the other text their distance is this one less or more the distance of the two texts, as the page says.
     """
@@ -80,6 +80,12 @@ def own_numbers() -> dict[str, float]:
         said = own.predicted["contributions"], own.measured
         found[f"predictions_own_{short}"] = normalised_wasserstein(*said)
         found[f"predictions_own_rank_{short}"] = spearman(*said)
+        found[f"predictions_ends_{short}"] = spearman(own.predicted["ends"], own.measured)
+        half = half_beside_u(kept[f"smollm2.{text}"])
+        found |= {f"predictions_half_{short}": half["own"], f"predictions_half_ends_{short}": half["ends"]}
+    for n in (64, 1024):
+        half = half_beside_u(kept[f"smollm2.wiki-{n}"])
+        found |= {f"predictions_half_{n}": half["own"], f"predictions_half_ends_{n}": half["ends"]}
     return found
 
 

@@ -56,9 +56,10 @@ PAIRS = {
     "logit": ("alti-logit", "even"),
     "lrp": ("attn-lrp", "even"),
     "contributions": ("alti-logit", "contributions-own"),
-    "power": ("contributions", "power"),
 }
-"""Pairs of which the page prints the difference."""
+"""Pairs of which the page prints the difference in distance."""
+RULES = {"order": ("contributions", "power"), "beyond": ("contributions", "ends")}
+"""Pairs of which it prints the difference in rank correlation, by the text that judges."""
 DRAWS = 1000
 LEFT_OUT = ("norms", "last")
 VARIANTS = ("value-zeroing-half", "alti-logit-whole")
@@ -197,8 +198,9 @@ def rival_numbers(rivals: Rivals) -> dict[str, float]:
         ends = zip(("", "_low", "_high"), rivals.gap(*pair), strict=True)
         found |= {f"rivals_{short}_gap{end}": x for end, x in ends}
     for short, text in zip(("wiki", "builtin"), TEXTS, strict=True):
-        ends = zip(("", "_low", "_high"), rivals.gap(*PAIRS["power"], "rank correlation", text), strict=True)
-        found |= {f"rivals_{short}_order{end}": x for end, x in ends}
+        for word, pair in RULES.items():
+            ends = zip(("", "_low", "_high"), rivals.gap(*pair, "rank correlation", text), strict=True)
+            found |= {f"rivals_{short}_{word}{end}": x for end, x in ends}
     said = rivals.said[next(iter(TEXTS))]
     found["rivals_documents"] = len(said["attention"])
     found["rivals_documents_zeroing"] = len(said["value-zeroing"])

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from studies.ladder import crossfit
 from studies.ladder.evidence import Small, profile_of
@@ -41,6 +42,20 @@ def test_smollm2_is_judged_by_another_text():
     said = kept["smollm2.builtin-256"]["rollout"].sel(variant="contributions").values
     np.testing.assert_allclose(judged.predicted["contributions"], said / said.sum())
     assert 0 < judged.halves < judged.ceiling < 1
+
+
+def test_a_u_without_a_model_is_ranked_beside_contributions():
+    rng, n = np.random.default_rng(0), 32
+    ends = crossfit.yardsticks(np.ones((1, n)))["ends"]
+    assert ends.sum() == pytest.approx(1) and (ends == ends[::-1]).all() and (np.diff(ends[: n // 2]) < 0).all()
+    rows = ends * rng.uniform(0.5, 1.5, (60, n))
+    x = xr.Dataset(
+        {"influence_prompts": (("prompt", "position"), rows), "contributions_own": (("prompt", "position"), rows**0)},
+        {"document": ("prompt", np.arange(60))},
+    )
+    x["contributions_own"][:, -1] = 2  # knows no more than that the last position has most
+    found = crossfit.half_beside_u(x)
+    assert found["ends"] > 0.9 > 0.4 > found["own"]
 
 
 def test_halves_of_documents_share_none():
