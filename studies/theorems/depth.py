@@ -53,18 +53,15 @@ def log_mass_off_first(A: Float[np.ndarray, "n n"], lambda_: Values, *, row: int
     [0.5, 0.25]
     """
     later = np.eye(len(A))[row, 1:]
-    logs, total = np.full(len(lambda_), -np.inf), 0.0
-    if row == 0:
-        return logs
-    for t, mixing in enumerate(lambda_):
-        later = (1 - mixing) * later + mixing * (later @ A[1:, 1:])
-        mass = later.sum()
+    kept, block = np.zeros(len(lambda_)), A[1:, 1:]
+    for t, mixing in enumerate(np.asarray(lambda_).tolist()):
+        later = (1 - mixing) * later + mixing * (later @ block)
+        kept[t] = mass = np.add.reduce(later)
         if mass == 0:
             break
-        total += np.log(mass)
         later /= mass
-        logs[t] = total
-    return logs
+    with np.errstate(divide="ignore"):
+        return np.log(kept).cumsum()
 
 
 def masses_off_first(kernels: Float[np.ndarray, "T n n"], lambda_: Values) -> Float[np.ndarray, "T later"]:

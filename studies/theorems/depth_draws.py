@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -91,15 +92,16 @@ class Depths:
 
 def off_first() -> dict[str, np.ndarray]:
     """Return by schedule the logarithm of the mass off the first token at each depth, with uniform attention."""
-    of_depth = {
-        "λ = 1": schedules.constant(DEEP, 1.0),
-        f"λ = {MIXING}": CONSTANT,
-        f"λ = {C}/t": HARMONIC,
-        f"λ = {C}/t²": SUMMABLE,
+    collapse = fixed_collapse()
+    return {
+        "λ = 1": log_mass_off_first(FIXED["uniform"], schedules.constant(DEEP, 1.0)),
+        f"λ = {MIXING}": collapse["constant"]["uniform"],
+        f"λ = {C}/t": collapse["c/t"]["uniform"],
+        f"λ = {C}/t²": log_mass_off_first(FIXED["uniform"], SUMMABLE),
     }
-    return {name: log_mass_off_first(FIXED["uniform"], x) for name, x in of_depth.items()}
 
 
+@cache
 def fixed_collapse() -> dict[str, dict[str, np.ndarray]]:
     """Return by schedule and kernel the logarithm of the mass off the first token, for both sums that are infinite."""
     found = {}
