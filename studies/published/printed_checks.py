@@ -97,9 +97,11 @@ def by_mean(rows: DataFrame) -> Any:
 
 def with_row(rows: DataFrame, index: Any, numbers: Mapping[Any, Any]) -> DataFrame:
     """Return the table with some numbers of one row in place of its own."""
-    table = rows.copy()
-    table.loc[index, list(numbers)] = list(numbers.values())
-    return table
+    place, changed = rows.index.get_loc(index), {}
+    for name, number in numbers.items():
+        changed[name] = rows[name].to_numpy(copy=True)
+        changed[name][place] = number
+    return rows.assign(**changed)
 
 
 def moved(rows: DataFrame, columns: list[str], amount: float) -> Iterator[DataFrame]:
