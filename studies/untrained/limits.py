@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.integrate import quad
 from scipy.optimize import brentq
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln
 
 from posbias.errors import Numbers
 from posbias.rollout.clock import poisson_distribution
@@ -162,7 +162,7 @@ def critical_total(n: int, power: int) -> float:
 
 def _log_squares(u: np.ndarray, omega: np.ndarray) -> np.ndarray:
     """Return log Σ_{k ≥ 1} ω_k (u^(k-1) / (k-1)!)²."""
-    return np.asarray(logsumexp(_log_terms(u, omega), axis=-1))
+    return np.asarray(np.logaddexp.reduce(_log_terms(u, omega), axis=-1))
 
 
 def _log_slope(u: np.ndarray, omega: np.ndarray) -> np.ndarray:
