@@ -177,8 +177,11 @@ def search_numbers(entry: xr.Dataset, searched: xr.Dataset) -> dict[str, Any]:
     rank = load("questions")["smollm2.eight"]["rank"].values[question]  # of the right passage, by the question's words
     found |= {"asked_first": int((rank == 0).sum()), "asked_two": int((rank <= 1).sum())}
     closed = load("questions")[FLOORS]["correct"].sel(given="none").values[question] == 1
-    found["unknown_searched"] = int(hits[~closed].sum())
     named, right = searched["named_by"].values, searched["named_right"].values == 1
+    looked = (named == 1) & right
+    unknown = {"searched": hits, **either_of, "looked": looked}
+    unknown["then"] = looked | (named != 1) & either_of["searched_two"]
+    found |= {f"unknown_{name}": int(x[~closed].sum()) for name, x in unknown.items()}
     found |= {
         "names": int((searched["names"].values > 0).sum()),
         "looked_one": int((named == 1).sum()),
@@ -221,4 +224,6 @@ def hit_numbers(found: Mapping[str, Any]) -> dict[str, float | str]:
         share.append(right * of_right / (right * of_right + (asked - right) * of_wrong))
     hits = right * counts[0][0] / counts[0][1] + (asked - right) * counts[1][0] / counts[1][1]
     low, high = interval(share[1])
-    return {"hits_all": hits, "hits_said": f"{share[0]:.0%} ({low:.0%} to {high:.0%})", "hits_base": right / asked}
+    of_hits = f"{share[0]:.0%} ({low:.0%} to {high:.0%})"
+    without = (right - share[0] * hits) / (asked - hits)
+    return {"hits_all": hits, "hits_said": of_hits, "hits_base": right / asked, "hits_without": without}

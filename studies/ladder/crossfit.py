@@ -150,6 +150,25 @@ def shown(judged: Mapping[str, Judged]) -> pd.DataFrame:
     return found
 
 
+def left_arm(p: Float[np.ndarray, "n"]) -> float:
+    """Return what a token of the first eighth, the first one aside, has per token of the middle half.
+
+    >>> left_arm(np.array([9.0, 2, *[1] * 14]))
+    2.0
+    """
+    eighth = p.size // 8
+    return float(p[1:eighth].mean() / p[2 * eighth : 6 * eighth].mean())
+
+
+def arm_table(judged: Mapping[str, Judged]) -> pd.DataFrame:
+    """Return by model how much more the beginning counts than the middle, as measured and by two predictions."""
+    rows = {}
+    for model, one in judged.items():
+        said = {LABELS[name]: left_arm(one.predicted[name]) for name in ("contributions", "measured-attention")}
+        rows[model] = {"measured": left_arm(one.measured)} | said
+    return pd.DataFrame(rows).T.rename_axis("first eighth / middle half")
+
+
 def half_ranks(x: xr.Dataset, ways: Mapping[str, Float[np.ndarray, "N n"]]) -> pd.DataFrame:
     """Return the rank correlation of each way, from half of the documents, with the influence of the other half.
 

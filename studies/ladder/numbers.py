@@ -14,7 +14,16 @@ from posbias import structured_kernels
 from posbias.comparison.distances import normalised_wasserstein, spearman, unit
 from posbias.rollout.influence import influence_profile
 from studies.ladder import scores
-from studies.ladder.crossfit import LARGE, TEXTS, Judged, group_means, half_beside_u, large_judged, score_table
+from studies.ladder.crossfit import (
+    LARGE,
+    TEXTS,
+    Judged,
+    arm_table,
+    group_means,
+    half_beside_u,
+    large_judged,
+    score_table,
+)
 from studies.ladder.direction_checks import by_turns, exact, joined, projected
 from studies.ladder.evidence import MODELS, Small, distances, profile_of
 from studies.ladder.moment_checks import form_table
@@ -48,7 +57,7 @@ def judged_numbers(judged: Mapping[str, Judged]) -> dict[str, Any]:
     ranks = wide["rank correlation"][list(MODELS)]
     ceilings = [judged[m].ceiling for m in MODELS]
     large = {measure: wide[measure][list(TEXTS)].mean(axis=1) for measure in ("W1", "rank correlation")}
-    for name in ("influence", "contributions", "measured-attention", "power", "even"):
+    for name in ("influence", "contributions", "measured-attention", "power", "ends", "even"):
         found[f"predictions_large_{name}"] = large["W1"][name]
         found[f"predictions_large_rank_{name}"] = large["rank correlation"][name]
     for name in ("contributions", "power", "even", "vectors"):
@@ -65,8 +74,11 @@ def judged_numbers(judged: Mapping[str, Judged]) -> dict[str, Any]:
         "predictions_llama": ranks.loc["contributions", "llama-12"],
         "predictions_llama_power": ranks.loc["power", "llama-12"],
     }
+    arms = arm_table(judged) > 1
+    for name in ("contributions", "measured attention"):
+        found[f"predictions_arm_{name}"] = int((arms[name] == arms["measured"]).sum())
     found = {k: x for k, x in found.items() if np.isfinite(x)}
-    return {k.replace("-", "_"): x for k, x in found.items()}
+    return {k.replace("-", "_").replace(" ", "_"): x for k, x in found.items()}
 
 
 def own_numbers() -> dict[str, float]:
