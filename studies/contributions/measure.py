@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,8 @@ FEW = 16
 RULES = ("2-norm", "norms", "half", "token-lambda")
 """How a layer's kernel is made of its parts T_ij, or of attention, of each prompt; see :func:`kernels_of`."""
 PREDICTED = ("layer-shares", "measured-attention", "contributions", "contributions-own", "head-gains-squared")
+WAYS = ("influence", "gradient", "fixed-attention")
+"""Influence, the same without what goes through MLPs, and this with attention fixed."""
 
 
 def kernels_of(reading: Reading, instrument: Instrument) -> Iterator[dict[str, Tensor]]:
@@ -82,6 +84,63 @@ def by_distance(kernels: Float[np.ndarray, "T n n"]) -> Float[np.ndarray, "T n n
     return out / out.sum(-1, keepdims=True)
 
 
+@dataclass(frozen=True)
+class _Seen:
+    """Hold what prompts gave: each one's own product by rule, layers' cosines, influence without MLPs of the first."""
+
+    products: Float[np.ndarray, "rules N n"]
+    cosines: Float[np.ndarray, "T"]
+    bare: Float[np.ndarray, "ways n"]
+
+
+def _read_batches(session: Session) -> _Seen:
+    """Return what a session's prompts give, batch by batch."""
+    instrument, (N, n) = session.instrument, session.ids.shape
+    products = np.zeros((len(RULES), N, n), dtype=np.float32)
+    cosines = np.zeros(instrument.T)
+    bare = torch.zeros(len(WAYS), n, dtype=torch.float64)
+    for rows, ids in session.batches():
+        row = torch.zeros(len(RULES), len(ids), n)
+        row[..., -1] = 1.0
+
+        def roll(reading: Reading, row: Tensor = row) -> None:
+            for b, found in enumerate(kernels_of(reading, instrument)):
+                for k, rule in enumerate(RULES):
+                    row[k, b] = row[k, b] @ found[rule]
+                cosines[reading.layer] += float(found["cosine"][1:].mean()) / N
+
+        reading = instrument.measure(ids, roll)
+        products[:, rows] = row.numpy()
+        if rows.start < FEW:
+            bare[0] += reading.influence.sum(0)
+            bare[1:] += without_mlp(instrument, ids)
+    return _Seen(products, cosines, bare.numpy())
+
+
+def _profiles(
+    results: xr.Dataset, C: Float[np.ndarray, "T n n"], products: Float[np.ndarray, "rules N n"]
+) -> dict[str, Float[np.ndarray, "n"]]:
+    """Return the profiles of the registry, of every rule, and of mean contributions by distance alone."""
+    profiles = {name: predict(results, name) for name in PREDICTED}
+    profiles |= {rule: unit(products[k].mean(0, dtype=np.float64)) for k, rule in enumerate(RULES)}
+    return profiles | {"distance": influence_profile(by_distance(C), np.ones(len(C)), C.shape[-1])}
+
+
+def _by_layer(
+    results: xr.Dataset, C: Float[np.ndarray, "T n n"], cosines: Float[np.ndarray, "T"]
+) -> dict[str, Float[np.ndarray, "T"]]:
+    """Return what a token keeps of itself in each layer, λ, the cosine, and how far contributions are monotone."""
+    order = [stochastic_monotonicity(layer) for layer in C]
+    return {
+        "own_share": np.diagonal(C, axis1=1, axis2=2)[:, 1:].mean(-1),
+        "lambda_frobenius": results["lambda_frobenius"].values,
+        "lambda_token": results["lambda_token"].values,
+        "cosine": cosines,
+        "violated": np.array([layer.violated for layer in order]),
+        "shortfall": np.array([layer.shortfall for layer in order]),
+    }
+
+
 def measure_shares(settings: Settings, init: str = "") -> xr.Dataset:
     """Measure what predicts influence by shares of parts; of the model before training where ``init`` names its scale.
 
@@ -97,51 +156,21 @@ def measure_shares(settings: Settings, init: str = "") -> xr.Dataset:
             return measure_shares(replace(settings, source=twin))
     quantities = ("mixing", "influence", "kernels", "branches", "contributions")
     session = Session(replace(settings, quantities=quantities, attention="eager"))
-    results, instrument = measure(session.settings, session.prompts), session.instrument
-    (N, n), T = session.ids.shape, instrument.T
-    products = np.zeros((len(RULES), N, n), dtype=np.float32)
-    cosines = np.zeros(T)
-    bare = torch.zeros(3, n, dtype=torch.float64)
-    for rows, ids in session.batches():
-        row = torch.zeros(len(RULES), len(ids), n)
-        row[..., -1] = 1.0
-
-        def roll(reading: Reading, rows: slice = rows, row: Tensor = row) -> None:
-            for b, found in enumerate(kernels_of(reading, instrument)):
-                for k, rule in enumerate(RULES):
-                    row[k, b] = row[k, b] @ found[rule]
-                cosines[reading.layer] += float(found["cosine"][1:].mean()) / N
-
-        reading = instrument.measure(ids, roll)
-        products[:, rows] = row.numpy()
-        if rows.start < FEW:
-            bare[0] += reading.influence.sum(0)
-            bare[1:] += without_mlp(instrument, ids)
+    results, seen = measure(session.settings, session.prompts), _read_batches(session)
     C = results["contributions"].values.astype(np.float64)
     C /= C.sum(-1, keepdims=True)
     own, exact = results["contributions_own"].values, results["influence_prompts"].values
-    profiles = {name: predict(results, name) for name in PREDICTED}
-    profiles |= {rule: unit(products[k].mean(0, dtype=np.float64)) for k, rule in enumerate(RULES)}
-    profiles["distance"] = influence_profile(by_distance(C), np.ones(T), n)
-    order = [stochastic_monotonicity(layer) for layer in C]
-    by_layer = {
-        "own_share": np.diagonal(C, axis1=1, axis2=2)[:, 1:].mean(-1),
-        "lambda_frobenius": results["lambda_frobenius"].values,
-        "lambda_token": results["lambda_token"].values,
-        "cosine": cosines,
-        "violated": np.array([layer.violated for layer in order]),
-        "shortfall": np.array([layer.shortfall for layer in order]),
-    }
+    profiles = _profiles(results, C, seen.products)
     arrays = {
         "profile": (("prediction", "position"), np.stack(list(profiles.values()))),
         "halves": (("half", "position"), np.stack([unit(exact[k::2].sum(0)) for k in range(2)])),
         "within": (("prompt",), np.array([spearman(unit(p), unit(q)) for p, q in zip(own, exact, strict=True)])),
-        "without_mlp": (("way", "position"), np.stack([unit(x) for x in bare.numpy()])),
-        **{name: (("layer",), x) for name, x in by_layer.items()},
+        "without_mlp": (("way", "position"), np.stack([unit(x) for x in seen.bare])),
+        **{name: (("layer",), x) for name, x in _by_layer(results, C, seen.cosines).items()},
     }
     return xr.Dataset(
         {name: (dims, shave(np.asarray(x, dtype=np.float32))) for name, (dims, x) in arrays.items()},
-        {"prediction": list(profiles), "way": ["influence", "gradient", "fixed-attention"]},
+        {"prediction": list(profiles), "way": list(WAYS)},
         session.provenance(),
     )
 
