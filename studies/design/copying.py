@@ -5,6 +5,7 @@ A prompt is a text, then a stretch from somewhere in it: a cue, and the segment 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 import xarray as xr
 from jaxtyping import Float, Int
 from scipy.stats import rankdata
-from torch import Tensor
+from torch import Tensor, nn
 
 from posbias import errors
 from posbias.comparison.resampling import hull_interval, interval, resample_weights
@@ -28,6 +29,11 @@ SEGMENT, CUE = 16, 4
 GROUPS, PROFILED, RESAMPLES = 16, 32, 2000
 """Groups of neighbouring places, prompts that give a profile, and resamples."""
 ENDS = ["mean", "low", "high"]
+PARTS, COPIES = 8, 128
+"""Equal parts of the places from which a model copies, and prompts for that."""
+
+Score = Callable[[nn.Module], Float[np.ndarray, "place"]]
+"""Returns what a model does by place, such as how much it copies; called inside a remedy's context."""
 
 
 @dataclass(frozen=True)
@@ -84,41 +90,88 @@ def copy_prompts(settings: Settings, prompts: int, seed: int = 0) -> CopyPrompts
     return CopyPrompts(ids, stretch[:, CUE:], places, starts, units, controls)
 
 
+def copy_gains(settings: Settings, prompts: int = COPIES) -> Score:
+    """Return what measures how much a model gains from the first occurrence of a segment, nats a token, by part."""
+    placed = copy_prompts(settings, prompts)
+    if (few := PARTS - len(placed.starts)) > 0:
+        raise errors.invalid("length", f"at least {settings.length + few}, for {PARTS} places", settings.length)
+    part = placed.places * PARTS // len(placed.starts)
+
+    def gains(model: nn.Module) -> Float[np.ndarray, "part"]:
+        instrument, found = Instrument(model), np.empty(prompts)
+        for start in range(0, prompts, settings.batch_size):
+            rows = slice(start, min(start + settings.batch_size, prompts))
+            found[rows] = placed.gains(instrument, rows).numpy()
+        return np.array([found[part == k].mean() for k in range(PARTS)])
+
+    return gains
+
+
+@dataclass(frozen=True)
+class _Grouped:
+    """Hold what N prompts gain, in which of G groups of neighbouring places each is, and B resamples of documents."""
+
+    gain: Float[np.ndarray, "N"]
+    edges: Int[np.ndarray, "edges"]
+    inside: Float[np.ndarray, "N G"]
+    weights: Float[np.ndarray, "B N"]
+
+    def means(self) -> tuple[Float[np.ndarray, "G"], Float[np.ndarray, "B G"]]:
+        """Return each group's mean gain, and the same in every resample."""
+        inside, weights = self.inside, self.weights
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return self.gain @ inside / inside.sum(0), (weights * self.gain) @ inside / (weights @ inside)
+
+    def of_places(self, profile: Float[np.ndarray, "... P"]) -> Float[np.ndarray, "... G"]:
+        """Return a profile's means over the places of each group."""
+        return np.asarray(np.add.reduceat(profile, self.edges[:-1], axis=-1) / np.diff(self.edges))
+
+
+def _group(prompts: CopyPrompts, gain: Float[np.ndarray, "N"]) -> _Grouped:
+    """Return the gains of prompts with the groups of their places."""
+    edges = np.linspace(0, len(prompts.starts), GROUPS + 1).round().astype(np.int64)
+    inside = np.eye(GROUPS)[np.searchsorted(edges, prompts.places, side="right") - 1]
+    return _Grouped(gain, edges, inside, resample_weights(prompts.units, RESAMPLES))
+
+
+def _open_few(settings: Settings, prompts: CopyPrompts) -> tuple[Int[np.ndarray, "few"], Session]:
+    """Return which prompts give a profile, evenly over places, and a session of them up to where answers begin."""
+    order = np.argsort(prompts.places, kind="stable")
+    few = np.sort(order[evenly(min(PROFILED, len(order)), len(order))])
+    asked = prompts.ids[few, : prompts.ids.shape[1] - SEGMENT + 1]
+    quantities = ("mixing", "influence", "kernels", "content")
+    profiling = replace(settings, prompts=len(few), length=asked.shape[1], quantities=quantities)
+    return few, Session(profiling, Prompts(asked, prompts.units[few]))
+
+
+def _rank_profiles(
+    prompts: CopyPrompts, grouped: _Grouped, profiled: xr.Dataset, few: Int[np.ndarray, "few"]
+) -> dict[str, tuple[float, float, float]]:
+    """Return the rank correlation of gains with what was measured and what is predicted, with its interval."""
+    mean, drawn = grouped.means()
+    influence, weights = profiled["influence_prompts"].values, grouped.weights[:, few]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        totals = weights @ influence.sum(1)
+        again = weights @ grouped.of_places(prompts.by_place(influence)) / totals[:, None]
+    whole = {"measured": profiled["influence"].values.astype(np.float64)}
+    whole |= {PREDICTORS[name].kept_as: predict(profiled, name) for name in available(profiled)}
+    places = {name: grouped.of_places(prompts.by_place(p / p.sum())) for name, p in whole.items()}
+    return {name: rank_correlation(mean, drawn, p, again if name == "measured" else None) for name, p in places.items()}
+
+
 def measure_copies(settings: Settings) -> xr.Dataset:
     """Return gains by group of neighbouring places, and their rank correlation with measured and predicted profiles.
 
     A rank correlation's interval resamples documents, and for measured influence the profile's prompts with them.
     """
     prompts = copy_prompts(settings, settings.prompts)
-    order = np.argsort(prompts.places, kind="stable")
-    subset = np.sort(order[evenly(min(PROFILED, len(order)), len(order))])
-    asked = prompts.ids[:, : prompts.ids.shape[1] - SEGMENT + 1]
-    quantities = ("mixing", "influence", "kernels", "content")
-    profiling = replace(settings, prompts=len(subset), length=asked.shape[1], quantities=quantities)
-    session = Session(profiling, Prompts(asked[subset], prompts.units[subset]))
+    few, session = _open_few(settings, prompts)
     step, N = settings.batch_size, len(prompts.ids)
     rows = (slice(k, min(k + step, N)) for k in range(0, N, step))
     gain = torch.cat([prompts.gains(session.instrument, row) for row in rows]).numpy()
-    profiled = measure(profiling, session.prompts)
-    edges = np.linspace(0, len(prompts.starts), GROUPS + 1).round().astype(np.int64)
-    inside = np.eye(GROUPS)[np.searchsorted(edges, prompts.places, side="right") - 1]
-    weights = resample_weights(prompts.units, RESAMPLES)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean, drawn = gain @ inside / inside.sum(0), (weights * gain) @ inside / (weights @ inside)
-
-    def grouped(profile: Float[np.ndarray, "... P"]) -> Float[np.ndarray, "... G"]:
-        return np.asarray(np.add.reduceat(profile, edges[:-1], axis=-1) / np.diff(edges))
-
-    influence = profiled["influence_prompts"].values
-    with np.errstate(invalid="ignore", divide="ignore"):
-        totals = weights[:, subset] @ influence.sum(1)
-        again = weights[:, subset] @ grouped(prompts.by_place(influence)) / totals[:, None]
-    whole = {"measured": profiled["influence"].values.astype(np.float64)}
-    whole |= {PREDICTORS[name].kept_as: predict(profiled, name) for name in available(profiled)}
-    ranks = [
-        rank_correlation(mean, drawn, grouped(prompts.by_place(p / p.sum())), again if name == "measured" else None)
-        for name, p in whole.items()
-    ]
+    grouped = _group(prompts, gain)
+    ranks = _rank_profiles(prompts, grouped, measure(session.settings, session.prompts), few)
+    (mean, drawn), weights, edges = grouped.means(), grouped.weights, grouped.edges
     ends = [interval(column[np.isfinite(column)]) for column in (*drawn.T, weights @ gain / weights.sum(1))]
     data = {
         "gain": ("prompt", gain),
@@ -131,10 +184,10 @@ def measure_copies(settings: Settings) -> xr.Dataset:
         "gain_low": ("group", np.array([low for low, _ in ends[:-1]])),
         "gain_high": ("group", np.array([high for _, high in ends[:-1]])),
         "overall": (("score", "end"), np.array([[gain.mean(), *ends[-1]]])),
-        "difference_p_value": ("score", np.array([difference_p_value(gain, inside)])),
-        "rank_correlation": (("profile_name", "score", "end"), np.array(ranks)[:, None]),
+        "difference_p_value": ("score", np.array([difference_p_value(gain, grouped.inside)])),
+        "rank_correlation": (("profile_name", "score", "end"), np.array([*ranks.values()])[:, None]),
     }
-    names = {"score": ["gain"], "end": ENDS, "profile_name": list(whole)}
+    names = {"score": ["gain"], "end": ENDS, "profile_name": list(ranks)}
     return xr.Dataset(data, names, session.provenance() | {"prompts": N, "length": settings.length})
 
 

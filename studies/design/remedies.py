@@ -10,16 +10,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 import xarray as xr
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
-from posbias import errors
 from posbias.comparison.resampling import resample_weights
 from posbias.design import Description
 from posbias.measure.corpus import document_units
@@ -27,12 +26,12 @@ from posbias.measure.instrument import Instrument
 from posbias.measure.session import Session, cut_prompts
 from posbias.models.attention import Reading
 from posbias.models.families import family_of
-from posbias.models.hooks import After, Before, given, hooked, returned
 from posbias.provenance import versions
 from posbias.rollout.position_bias import FlatBias, LogBias, NoBias, describe
 from posbias.settings import Settings
 from studies.additions import EVALUATIONS, Additions, Attempt, Setting, bezier_curve, genetic_search
-from studies.design.copying import copy_prompts
+from studies.design.copying import Score, copy_gains
+from studies.design.forward import read_forward, rolled_out
 from studies.design.hooks import (
     LEAST,
     MOST,
@@ -47,7 +46,7 @@ from studies.design.hooks import (
     scaled_rope,
 )
 from studies.design.known import ADDED, KNOWN, REMEDIES, RESAMPLES, SEED, distances_to_even
-from studies.interventions import losses_of, unrotated
+from studies.interventions import unrotated
 from studies.summaries import shave
 
 SEARCH_PROMPTS, SEARCH_LENGTH = 6, 256
@@ -67,14 +66,8 @@ GRIDS: dict[str, tuple[Callable[..., np.ndarray], tuple[float, float]]] = {
 """Scales, exponents and cut-offs that are tried."""
 TOLERATED = 0.1
 """Nats a token that a cheap setting may cost at most, on the prompts that are searched."""
-PARTS, COPIES = 8, 128
-"""Equal parts of the places from which a model copies, and prompts of copying."""
 LARGE = 40_000
 """Arrays of more numbers are kept with few bits of each."""
-
-Score = Callable[[nn.Module], Float[np.ndarray, "place"]]
-"""Returns what a model does by place, such as how much it copies; called inside a remedy's context."""
-
 
 CHOICES = {
     "given": "not searched",
@@ -97,76 +90,8 @@ VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
 }
 """Name → dimensions and meaning of what is measured; settings are padded with NaN."""
 
-
-@dataclass(frozen=True)
-class ForwardReading:
-    """Hold what forward passes show of N prompts: attention averaged over heads, λ by Frobenius norms, loss in nats."""
-
-    kernels: Float[np.ndarray, "N T n n"]
-    mixing: Float[np.ndarray, "N T"]
-    loss: Float[np.ndarray, "N"]
-
-
-def read_forward(instrument: Instrument, ids: Int[Tensor, "N n"], batch_size: int = 8) -> ForwardReading:
-    """Return kernels, λ and loss of prompts by forward passes alone, for the model as it is or inside a context."""
-    T, n = instrument.T, ids.shape[1]
-    kernels = np.empty((len(ids), T, n, n), dtype=np.float32)
-    mixing, loss = np.empty((len(ids), T)), np.empty(len(ids))
-    for start in range(0, len(ids), batch_size):
-        rows = slice(start, start + batch_size)
-
-        def see(reading: Reading, rows: slice = rows) -> None:
-            kernels[rows, reading.layer] = reading.probabilities.float().mean(1).cpu().numpy()
-
-        norms: tuple[list[Tensor], list[Tensor]] = ([], [])
-        with hooked(*_norm_hooks(instrument, *norms)):
-            loss[rows] = losses_of(instrument, ids[rows], see).double().mean(-1).numpy()
-        x, a = (torch.stack(sizes, dim=1).double().cpu().numpy() for sizes in norms)
-        mixing[rows] = a / (x + a)
-    return ForwardReading(kernels / kernels.sum(-1, keepdims=True), mixing, loss)
-
-
-def _norm_hooks(
-    instrument: Instrument, entering: list[Tensor], added: list[Tensor]
-) -> tuple[list[tuple[nn.Module, Before]], list[tuple[nn.Module, After]]]:
-    """Return hooks that append each layer's ‖x‖ and ‖a‖, Frobenius norms of each prompt."""
-
-    def size(x: Tensor) -> Tensor:
-        return torch.linalg.vector_norm(x.float(), dim=(-2, -1))
-
-    before: list[tuple[nn.Module, Before]] = []
-    after: list[tuple[nn.Module, After]] = []
-    for layer in instrument.layers:
-        stream = instrument.family.stream_of(layer)
-        if stream is None:
-            before.append((layer, lambda module, args, kwargs: entering.append(size(given(args, kwargs)))))
-        else:
-            after.append((stream, lambda module, args, output: entering.append(size(returned(output)))))
-        output = instrument.family.output_of(layer)
-        after.append((output, lambda module, args, output: added.append(size(returned(output)))))
-    return before, after
-
-
-def rolled_out(
-    kernels: Float[np.ndarray, "N T n n"], mixing: Float[np.ndarray, "N T"], weights: Float[np.ndarray, "B N"]
-) -> Float[np.ndarray, "B n"]:
-    """Return the influence profiles of rollouts of weighted means over prompts, of kernels and of λ.
-
-    A row of ones gives the rollout of mean kernels, a row of the identity matrix a prompt's own, and resampled
-    weights those of resampled prompts; no mean of matrices is formed.
-    """
-    B, n = len(weights), kernels.shape[-1]
-    shares = weights / weights.sum(1, keepdims=True)
-    lambda_ = shares @ mixing
-    v = np.zeros((B, n))
-    v[:, -1] = 1.0
-    for t in reversed(range(kernels.shape[1])):
-        moved = np.zeros((B, n))
-        for k, A in enumerate(kernels[:, t]):
-            drawn = shares[:, k] > 0
-            moved[drawn] += (v[drawn] * shares[drawn, k, None]) @ A.astype(np.float64)
-        v = (1 - lambda_[:, t, None]) * v + lambda_[:, t, None] * moved
-    return v
+Row = tuple[str, str, Setting]
+"""A remedy, which of :data:`CHOICES` its setting is, and the setting."""
 
 
 class Remedies(Additions):
@@ -293,23 +218,6 @@ def measure_added_biases(settings: Settings) -> xr.Dataset:
     return measure_remedies(settings, [name for name in ADDED if name != without], copy_gains(settings))
 
 
-def copy_gains(settings: Settings, prompts: int = COPIES) -> Score:
-    """Return what measures how much a model gains from the first occurrence of a segment, nats a token, by part."""
-    placed = copy_prompts(settings, prompts)
-    if (few := PARTS - len(placed.starts)) > 0:
-        raise errors.invalid("length", f"at least {settings.length + few}, for {PARTS} places", settings.length)
-    part = placed.places * PARTS // len(placed.starts)
-
-    def gains(model: nn.Module) -> Float[np.ndarray, "part"]:
-        instrument, found = Instrument(model), np.empty(prompts)
-        for start in range(0, prompts, settings.batch_size):
-            rows = slice(start, min(start + settings.batch_size, prompts))
-            found[rows] = placed.gains(instrument, rows).numpy()
-        return np.array([found[part == k].mean() for k in range(PARTS)])
-
-    return gains
-
-
 def measure_remedies(settings: Settings, names: Sequence[str] = KNOWN, score: Score | None = None) -> xr.Dataset:
     """Search the remedies' settings on a few prompts, and return what all of them do on the settings' prompts.
 
@@ -320,21 +228,9 @@ def measure_remedies(settings: Settings, names: Sequence[str] = KNOWN, score: Sc
     few = prompts_aside(study, SEARCH_PROMPTS, min(settings.length, SEARCH_LENGTH))
     calibration = prompts_aside(study, CALIBRATION_PROMPTS, settings.length)
     remedies = Remedies(study.instrument, calibration, settings.batch_size, names)
-    intact, tried = _search(remedies, few)
-    rows: list[tuple[str, str, Setting]] = []
-    for name in names:
-        own = chosen(tried[name], intact) if name in tried else {"given": (LEAST, MOST) if name == "heads" else ()}
-        rows += [(name, choice, setting) for choice, setting in own.items()]
+    rows = _rows(names, *_search(remedies, few))
     units = document_units(study.prompts.origins, str(study.provenance()["dataset"]))
-    weights = resample_weights(units, RESAMPLES, seed=SEED)
-    seen: dict[tuple[str, Setting], dict[str, np.ndarray]] = {}
-    for name, _, setting in rows:
-        if (name, setting) not in seen:
-            with remedies.context(name, setting):
-                seen[name, setting] = _condition(study, weights)
-                if score is not None:
-                    seen[name, setting]["score"] = np.asarray(score(study.instrument.model), dtype=np.float64)
-    found = [seen[name, setting] for name, _, setting in rows]
+    found = _measure_rows(study, remedies, rows, resample_weights(units, RESAMPLES, seed=SEED), score)
     arrays = {name: np.stack([x[name] for x in found]) for name in found[0]} | {
         "setting": np.stack([_padded(setting) for _, _, setting in rows]),
         "unit": units,
@@ -352,17 +248,46 @@ def measure_remedies(settings: Settings, names: Sequence[str] = KNOWN, score: Sc
         "search_prompts": len(few),
         "search_length": few.shape[1],
         "calibration_prompts": len(calibration),
-        "tolerated": TOLERATED,
-        "resamples": RESAMPLES,
-        "middle_layers": f"{remedies.middle.start} to {remedies.middle.stop - 1}",
-        "remedies": "; ".join(f"{x} ({REMEDIES[x].source}): {REMEDIES[x].reading}" for x in names),
-        "choices": "; ".join(f"{name}: {what}" for name, what in CHOICES.items()),
     }
     return xr.Dataset(
         {name: (VARIABLES[name][0], _short(x), {"long_name": VARIABLES[name][1]}) for name, x in arrays.items()},
         coords=coords,
-        attrs={**study.provenance(), **about, **versions("scipy")},
+        attrs={**study.provenance(), **about, **_describe(remedies), **versions("scipy")},
     )
+
+
+def _rows(names: Sequence[str], intact: Attempt, tried: dict[str, list[Attempt]]) -> list[Row]:
+    """Return the remedies with every choice of a setting that they have."""
+    rows: list[Row] = []
+    for name in names:
+        own = chosen(tried[name], intact) if name in tried else {"given": (LEAST, MOST) if name == "heads" else ()}
+        rows += [(name, choice, setting) for choice, setting in own.items()]
+    return rows
+
+
+def _measure_rows(
+    study: Session, remedies: Remedies, rows: list[Row], weights: Float[np.ndarray, "B N"], score: Score | None
+) -> list[dict[str, np.ndarray]]:
+    """Return what each row gives; what is the same remedy with the same setting is measured once."""
+    seen: dict[tuple[str, Setting], dict[str, np.ndarray]] = {}
+    for name, _, setting in rows:
+        if (name, setting) not in seen:
+            with remedies.context(name, setting):
+                seen[name, setting] = _condition(study, weights)
+                if score is not None:
+                    seen[name, setting]["score"] = np.asarray(score(study.instrument.model), dtype=np.float64)
+    return [seen[name, setting] for name, _, setting in rows]
+
+
+def _describe(remedies: Remedies) -> dict[str, Any]:
+    """Return what an entry says of its remedies and of how their settings were chosen."""
+    return {
+        "tolerated": TOLERATED,
+        "resamples": RESAMPLES,
+        "middle_layers": f"{remedies.middle.start} to {remedies.middle.stop - 1}",
+        "remedies": "; ".join(f"{x} ({REMEDIES[x].source}): {REMEDIES[x].reading}" for x in remedies.names),
+        "choices": "; ".join(f"{name}: {what}" for name, what in CHOICES.items()),
+    }
 
 
 def _search(remedies: Remedies, ids: Int[Tensor, "N n"]) -> tuple[Attempt, dict[str, list[Attempt]]]:

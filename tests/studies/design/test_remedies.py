@@ -22,21 +22,18 @@ from posbias.settings import Settings
 from posbias.shipped import held_out_modules
 from studies.additions import Attempt
 from studies.design import remedies
-from studies.design.copying import copy_prompts
+from studies.design.copying import PARTS, copy_gains, copy_prompts
+from studies.design.forward import read_forward, rolled_out
 from studies.design.hooks import head_scales
 from studies.design.remedies import (
     ADDED,
     CHOICES,
     KNOWN,
-    PARTS,
     REMEDIES,
     Remedies,
-    copy_gains,
     measure_added_biases,
     measure_remedies,
     prompts_aside,
-    read_forward,
-    rolled_out,
 )
 from studies.design.tables import remedy_table
 from studies.interventions import losses_of
