@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from posbias.models.attention import Reading
 from posbias.prompts import LAYOUT, Ask, Prompt, write_prompt, write_prompts
 from posbias.settings import Settings
 from studies.making import go_on
+from studies.summaries import stacked
 
 INPUT = ("influence", "gradient × input", "contributions", "attention")
 """What a gradient and a forward pass say of each document, as a share of the prompt."""
@@ -169,6 +170,48 @@ def measure_exceptions(settings: Settings, places: int = 8) -> xr.Dataset:
     return xr.Dataset(arrays, attrs=session.provenance())
 
 
+@dataclass(frozen=True)
+class _OtherTools:
+    """Hold the model that other tools are to explain, its tokenizer and reader, and what captum and inseq have for it.
+
+    ``integrate`` is captum's class of integrated gradients; ``attending`` is inseq's model.
+    """
+
+    model: Any
+    tokenizer: Any
+    reader: Reader
+    integrate: Any
+    attending: Any
+
+    def read(self, prompt: Prompt, places: int) -> dict[str, Any]:
+        """Return what the tools give each of a prompt's documents, what gradients miss, and the change they explain."""
+        _, answer = give_answer(self.tokenizer, self.reader, prompt.ids)
+        n, cut, value = len(prompt.ids), prompt.segment, answer_value(answer)
+        ids = torch.tensor([[*prompt.ids, *answer[:-1]]], device=self.model.device)
+        nothing = ids.clone()
+        nothing[:, np.flatnonzero((cut > 0) & (cut <= places))] = self.tokenizer.pad_token_id or 0
+
+        def told(ids: Tensor) -> Tensor:
+            return value(self.model(input_ids=ids, use_cache=False, logits_to_keep=len(answer)).logits)
+
+        integrated = self.integrate(told, self.model.get_input_embeddings())
+        how = {"n_steps": STEPS, "internal_batch_size": 1, "return_convergence_delta": True}
+        parts, delta = integrated.attribute(ids, nothing, **how)
+        signed = parts[0, :n].sum(-1).double().cpu().numpy()
+        each = (np.abs(signed), signed, self.attention(prompt, answer)[:n])
+        with torch.no_grad():
+            change = float(told(ids)[0] - told(nothing)[0])
+        given = {way: by_segment(x, cut)[1 : places + 1] for way, x in zip(OTHERS, each, strict=True)}
+        return given | {"missing": float(delta[0]), "change": change}
+
+    def attention(self, prompt: Prompt, answer: Sequence[int]) -> Float[np.ndarray, "m"]:
+        """Return inseq's attention from the tokens of an answer to all tokens of a prompt and more."""
+        whole = prompt.text + self.tokenizer.decode(answer)
+        out = self.attending.attribute(prompt.text, whole, show_progress=False)
+        attended: np.ndarray = out[0].aggregate().target_attributions.nansum(1).double().cpu().numpy()
+        return attended
+
+
 def measure_others(settings: Settings, places: int = 8) -> xr.Dataset:
     """Return what captum's integrated gradients and inseq's attention give each document.
 
@@ -184,38 +227,14 @@ def measure_others(settings: Settings, places: int = 8) -> xr.Dataset:
     except ImportError as error:
         raise errors.invalid("others", "captum and inseq, installed", error) from None
     session = open_session(settings.source)
-    instrument, reader = open_model(session)
-    model: Any = instrument.model
-    tokenizer = session.tokenizer
+    (instrument, reader), tokenizer = open_model(session), session.tokenizer
     contexts = make_contexts(Task("documents", places), settings.prompts, settings.seed)
-    attending = inseq.load_model(model, "attention", tokenizer=tokenizer)
+    attending = inseq.load_model(instrument.model, "attention", tokenizer=tokenizer)
+    tools = _OtherTools(instrument.model, tokenizer, reader, LayerIntegratedGradients, attending)
 
     def read(k: int) -> Row:
-        asks = contexts[k].asks["competing"]
-        row: dict[str, list[Any]] = {way: [] for way in (*OTHERS, "missing", "change")}
-        for prompt in write_prompts(tokenizer, "documents", asks, True, False):
-            given, answer = give_answer(tokenizer, reader, prompt.ids)
-            n, cut = len(prompt.ids), prompt.segment
-            value = answer_value(answer)
-            ids = torch.tensor([[*prompt.ids, *answer[:-1]]], device=model.device)
-            nothing = ids.clone()
-            nothing[:, np.flatnonzero((cut > 0) & (cut <= places))] = tokenizer.pad_token_id or 0
-
-            def told(ids: Tensor, value: Any = value, keep: int = len(answer)) -> Tensor:
-                return value(model(input_ids=ids, use_cache=False, logits_to_keep=keep).logits)
-
-            integrated = LayerIntegratedGradients(told, model.get_input_embeddings())
-            how = {"n_steps": STEPS, "internal_batch_size": 1, "return_convergence_delta": True}
-            parts, delta = integrated.attribute(ids, nothing, **how)
-            signed = parts[0, :n].sum(-1).double().cpu().numpy()
-            out = attending.attribute(prompt.text, prompt.text + tokenizer.decode(answer), show_progress=False)
-            attended = out[0].aggregate().target_attributions.nansum(1)[:n].double().cpu().numpy()
-            for way, values in zip(OTHERS, (np.abs(signed), signed, attended), strict=True):
-                row[way].append(by_segment(values, cut)[1 : places + 1])
-            row["missing"].append(float(delta[0]))
-            with torch.no_grad():
-                row["change"].append(float(told(ids)[0] - told(nothing)[0]))
-        return {way: np.array(values) for way, values in row.items()}
+        prompts = write_prompts(tokenizer, "documents", contexts[k].asks["competing"], True, False)
+        return stacked([tools.read(prompt, places) for prompt in prompts])
 
     rows = go_on(settings.prompts, read, _place(settings, f"documents-others-{places}"), "contexts")
     dims = ("context", "asked", "document")
