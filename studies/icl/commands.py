@@ -49,26 +49,29 @@ def train(
         errors.positive_integer(name, value)
     settings = list(dict.fromkeys(setting for name in preset for setting in settings_of(name)))
 
-    import torch
-
     from studies.icl import training as module
     from studies.train import missing
+
+    where = _usable(device)
+    output.mkdir(parents=True, exist_ok=True)
+    path, numbers = output / "icl.nc", list(range(seeds))
+    names = missing(path, {s.name: module.described(s, training, tested) for s in settings}, numbers)
+    todo = [setting for setting in settings if setting.name in names]
+    for name, results in module.run_settings(todo, numbers, training, output, size=tested, device=where, progress=True):
+        _tell(name, results)
+    typer.echo(f"{path}: {len(names)} entries made, {len(settings) - len(names)} kept")
+
+
+def _usable(device: str | None) -> str:
+    """Return the device that was asked for, or a GPU if there is one; ValueError if torch cannot use it here."""
+    import torch
 
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         torch.zeros(1, device=where).item()
     except (RuntimeError, AssertionError):
         raise errors.invalid("device", "a device that torch can use here, such as cpu or cuda", where) from None
-    output.mkdir(parents=True, exist_ok=True)
-    path, numbers = output / "icl.nc", list(range(seeds))
-    names = missing(path, {s.name: module.described(s, training, tested) for s in settings}, numbers)
-    outcomes = module.run_settings(
-        [setting for setting in settings if setting.name in names], numbers, training, output, size=tested,
-        device=where, progress=True,
-    )  # fmt: skip
-    for name, results in outcomes:
-        _tell(name, results)
-    typer.echo(f"{path}: {len(names)} entries made, {len(settings) - len(names)} kept")
+    return where
 
 
 def _tell(name: str, results: xr.Dataset) -> None:
