@@ -20,7 +20,7 @@ from posbias.measure.run import measure
 from posbias.measure.session import Session
 from posbias.measured_kernels import layer_masks
 from posbias.models.attention import Reading
-from posbias.models.hooks import hooked
+from posbias.models.hooks import After, hooked
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.kernels import mix_heads
 from posbias.settings import Settings
@@ -38,6 +38,63 @@ KERNELS = {
 """What may stand in for mean attention, in the order of what it knows, and mean attention itself."""
 
 
+class _Unrotated:
+    """Sums of every head's queries and keys before the rotation, and those of the layer at work, held against it."""
+
+    def __init__(self, instrument: Instrument) -> None:
+        """Refuse models whose queries and keys cannot be read before the rotation."""
+        self.instrument = instrument
+        self.rotary: Any = rotary_module(instrument)
+        paths = unrotated(instrument.family)
+        if paths is None:
+            expected = "one with modules for queries and keys before the rotation (llama, mistral, qwen2, ...)"
+            raise errors.invalid("model", expected, instrument.family.name)
+        if (cap := getattr(instrument.model.config, "attn_logit_softcapping", None)) is not None:
+            raise errors.invalid("model", "logits without a soft cap", cap)
+        module: Any = instrument.attentions[0]
+        self.paths, self.d = paths, int(module.head_dim)
+        self.sums = [[torch.zeros(1, dtype=torch.float64)] * 2 for _ in instrument.attentions]
+        self.latest: list[Tensor] = [torch.empty(0)] * 2
+
+    def hooks(self) -> list[tuple[nn.Module, After]]:
+        """Return hooks that add up what every layer's modules for queries and keys give."""
+        return [
+            (attention.get_submodule(path), self.adding(t, which))
+            for t, attention in enumerate(self.instrument.attentions)
+            for which, path in enumerate(self.paths)
+        ]
+
+    def adding(self, t: int, which: int) -> After:
+        """Return the hook of a layer's queries (0) or keys (1)."""
+
+        def add(module: nn.Module, args: Any, output: Tensor) -> None:
+            self.latest[which] = output.detach().flatten(2).unflatten(-1, (-1, self.d))  # (B, n, heads, d)
+            self.sums[t][which] = self.sums[t][which] + self.latest[which].double().cpu().sum((0, 1))
+
+        return add
+
+    def verify(self, reading: Reading) -> None:
+        """Refuse a layer whose logits are not those of the latest queries and keys, rotated, on the first prompt."""
+        instrument = self.instrument
+        pairing, theta = _pairing(self.rotary, self.d)
+        first = (pairing(x[0].double().cpu().numpy()).transpose(1, 0, 2) for x in self.latest)
+        q, k = (_for_heads(x, instrument.H, 0) for x in first)
+        scale = instrument.family.scale(instrument.attentions[reading.layer])
+        logits = scale * np.stack([rope_logits(*both, theta) for both in zip(q, k, strict=True)])
+        off = abs(reading.logits[0].double().cpu().numpy() - logits)[:, reading.allowed.cpu().numpy()].max()
+        if off > 3 * torch.finfo(self.latest[0].dtype).eps ** 0.5 * (1 + abs(logits).max()):
+            expected = "logits that are scaled products of rotated queries and keys"
+            raise errors.invalid("model", expected, f"others in layer {reading.layer}, off by {off:.2g}")
+
+    def means(self, tokens: int) -> RotaryMeans:
+        """Return the means over so many tokens."""
+        pairing, theta = _pairing(self.rotary, self.d)
+        summed = zip(*self.sums, strict=True)  # the queries of all layers, then their keys
+        query, key = (pairing(_for_heads(torch.stack(x).numpy() / tokens, self.instrument.H, 1)) for x in summed)
+        scale = np.array([self.instrument.family.scale(attention) for attention in self.instrument.attentions])
+        return RotaryMeans(query, key, theta, scale)
+
+
 def read_rotary_means(
     instrument: Instrument,
     ids: Int[np.ndarray, "N n"],
@@ -50,60 +107,20 @@ def read_rotary_means(
     ``observe`` sees each layer's attention, for what else the same passes are to give. What is read is held against the
     model: on the first prompt, rotated and multiplied, it must give the logits that the softmax was given.
     """
-    rotary: Any = rotary_module(instrument)
-    paths = unrotated(instrument.family)
-    if paths is None:
-        expected = "one with modules for queries and keys before the rotation (llama, mistral, qwen2, ...)"
-        raise errors.invalid("model", expected, instrument.family.name)
-    if (cap := getattr(instrument.model.config, "attn_logit_softcapping", None)) is not None:
-        raise errors.invalid("model", "logits without a soft cap", cap)
-    module: Any = instrument.attentions[0]
-    d = int(module.head_dim)
-    sums = [[torch.zeros(1, dtype=torch.float64)] * 2 for _ in instrument.attentions]
-    latest: list[Tensor] = [torch.empty(0)] * 2
+    summed = _Unrotated(instrument)
     verified: set[int] = set()  # layers, on the first prompt
-
-    def keep(t: int, which: int) -> Any:
-        def hook(module: nn.Module, args: Any, output: Tensor) -> None:
-            latest[which] = output.detach().flatten(2).unflatten(-1, (-1, d))  # (B, n, heads, d)
-            sums[t][which] = sums[t][which] + latest[which].double().cpu().sum((0, 1))
-
-        return hook
 
     def see(reading: Reading) -> None:
         if reading.layer not in verified:
-            verify(reading)
+            summed.verify(reading)
             verified.add(reading.layer)
         if observe is not None:
             observe(reading)
 
-    def verify(reading: Reading) -> None:
-        pairing, theta = _pairing(rotary, d)
-        first = (pairing(x[0].double().cpu().numpy()).transpose(1, 0, 2) for x in latest)
-        q, k = (_for_heads(x, instrument.H, 0) for x in first)
-        scale = instrument.family.scale(instrument.attentions[reading.layer])
-        logits = scale * np.stack([rope_logits(*both, theta) for both in zip(q, k, strict=True)])
-        off = abs(reading.logits[0].double().cpu().numpy() - logits)[:, reading.allowed.cpu().numpy()].max()
-        if off > 3 * torch.finfo(latest[0].dtype).eps ** 0.5 * (1 + abs(logits).max()):
-            expected = "logits that are scaled products of rotated queries and keys"
-            raise errors.invalid("model", expected, f"others in layer {reading.layer}, off by {off:.2g}")
-
-    with hooked(
-        after=[
-            (attention.get_submodule(path), keep(t, which))
-            for t, attention in enumerate(instrument.attentions)
-            for which, path in enumerate(paths)
-        ]
-    ):
+    with hooked(after=summed.hooks()):
         for start in range(0, len(ids), batch_size):
             instrument.forward(torch.from_numpy(ids[start : start + batch_size]), see)
-    pairing, theta = _pairing(rotary, d)
-    query, key = (
-        pairing(_for_heads(np.stack([own[which].numpy() for own in sums]) / ids.size, instrument.H, 1))
-        for which in range(2)
-    )
-    scale = np.array([instrument.family.scale(attention) for attention in instrument.attentions])
-    return RotaryMeans(query, key, theta, scale)
+    return summed.means(ids.size)
 
 
 def _pairing(rotary: Any, d: int) -> tuple[Any, np.ndarray]:
