@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from posbias import errors
+
+if TYPE_CHECKING:
+    from studies.lookup.settings import Setting
 
 
 def register(app: typer.Typer) -> None:
@@ -35,8 +38,6 @@ def train(
 
     errors.positive_integer("seeds", seeds)
 
-    from studies import results
-    from studies.lookup.measure import measure_lookup_remedies, measure_profiles
     from studies.lookup.training import run_settings
     from studies.train import missing
 
@@ -44,25 +45,29 @@ def train(
     path, numbers, grid = output / "lookup.nc", list(range(seeds)), settings.grid()
     names = missing(path, {s.name: settings.described(s, training) for s, training in grid.items()}, numbers)
 
-    def finish(setting: settings.Setting) -> None:
-        """Measure what is still missing of a setting's networks."""
-        kept = results.Results(path)
-        if (entry := f"{setting.name}.profiles") not in kept:
-            results.save(path, {entry: measure_profiles(setting, numbers, output)})
-        if remedies and (entry := f"{setting.name}.remedies") not in kept:
-            results.save(path, {entry: measure_lookup_remedies(setting, numbers, output)})
-
     for setting in grid:
         if setting.name not in names:
-            finish(setting)
+            _finish(path, setting, numbers, remedies)
     todo = {setting: training for setting, training in grid.items() if setting.name in names}
     for setting, (name, data) in zip(todo, run_settings(todo, numbers, output, progress=True), strict=True):
-        finish(setting)
+        _finish(path, setting, numbers, remedies)
         found = data["accuracy_1"].mean("seed").values
         typer.echo(
             f"{name}: {seeds} seeds, found {found.mean():.2f} of the values, first {found[0]:.2f}, last {found[-1]:.2f}"
         )
     typer.echo(f"{path}: {len(names)} entries made, {len(grid) - len(names)} kept")
+
+
+def _finish(path: Path, setting: Setting, numbers: list[int], remedies: bool) -> None:
+    """Measure what is still missing of a setting's networks, and remedies if they are asked for."""
+    from studies import results
+    from studies.lookup.measure import measure_lookup_remedies, measure_profiles
+
+    kept = results.Results(path)
+    if (entry := f"{setting.name}.profiles") not in kept:
+        results.save(path, {entry: measure_profiles(setting, numbers, path.parent)})
+    if remedies and (entry := f"{setting.name}.remedies") not in kept:
+        results.save(path, {entry: measure_lookup_remedies(setting, numbers, path.parent)})
 
 
 def rivals(
