@@ -37,8 +37,6 @@ LONG_FILES = {
 }
 """Files that are longer, and why."""
 LONG_FUNCTIONS = {
-    "studies/norms/measure.py::read_sizes": "to be parted",
-    "studies/norms/measure.py::read_conditions": "to be parted",
     "studies/reference/commands.py::train": "to be parted",
     "studies/reference/pretraining.py::train": "to be parted",
 }

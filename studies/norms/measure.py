@@ -6,7 +6,7 @@ keys content logits prefer and where attention lies is read in a model as it is,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -21,7 +21,7 @@ from posbias.measure.instrument import Instrument
 from posbias.measure.session import Session
 from posbias.models.attention import Reading
 from posbias.models.families import output_projection
-from posbias.models.hooks import After, hooked, returned
+from posbias.models.hooks import After, Before, hooked, returned
 from posbias.models.norms import centres, denominators, size_over_features
 from posbias.settings import Settings
 from studies.interventions import losses_of
@@ -55,6 +55,55 @@ QUERIES = 16
 """How many positions count as queries, equally spaced, the last one included."""
 
 
+class _Sizes:
+    """Sizes of x_t and of its parts, which hooks fill in for the rows of prompts that pass through."""
+
+    def __init__(self, instrument: Instrument, N: int, n: int) -> None:
+        self.instrument = instrument
+        self.norms = [instrument.family.norm_of(layer) for layer in instrument.layers]
+        self.found = np.zeros((N, instrument.T, len(PARTS), n), dtype=np.float32)
+        self.rows = slice(0)
+        self.start, self.added = torch.empty(0), torch.empty(0)  # x_0, and the sum of the branches so far
+
+    def keep(self, t: int, part: str, x: Tensor, centred: bool) -> None:
+        """Write down a part's size."""
+        self.found[self.rows, t, PARTS.index(part)] = size_over_features(x, centred).cpu().numpy()
+
+    def enter(self, t: int) -> Before:
+        """Return the hook of what a layer's norm is given."""
+
+        def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
+            x, centred = args[0].detach(), centres(module)
+            if t == 0:
+                self.start, self.added = x, torch.zeros_like(x)
+            self.keep(t, "input", x, centred)
+            self.keep(t, "branches", self.added, centred)
+            self.keep(t, "rest", x - self.start - self.added, centred)
+
+        return hook
+
+    def average(self, t: int) -> Before:
+        """Return the hook of the averages that an output projection is given."""
+        return lambda module, args, kwargs: self.keep(t, "values", args[0].detach(), False)
+
+    def leave(self, t: int) -> After:
+        """Return the hook of what an attention branch adds."""
+
+        def hook(module: nn.Module, args: Any, output: Any) -> None:
+            a = returned(output).detach()
+            self.keep(t, "branch", a, centres(self.norms[t]))
+            self.added = self.added + a
+
+        return hook
+
+    def hooks(self) -> tuple[list[tuple[nn.Module, Before]], list[tuple[nn.Module, After]]]:
+        """Return all hooks, those before a module and those after one."""
+        attentions, layers = self.instrument.attentions, self.instrument.layers
+        before = [(norm, self.enter(t)) for t, norm in enumerate(self.norms)]
+        before += [(output_projection(attention), self.average(t)) for t, attention in enumerate(attentions)]
+        return before, [(self.instrument.family.output_of(layer), self.leave(t)) for t, layer in enumerate(layers)]
+
+
 def read_sizes(
     instrument: Instrument, ids: Int[np.ndarray, "N n"], batch_size: int = 8
 ) -> Float[np.ndarray, "N T parts n"]:
@@ -63,45 +112,12 @@ def read_sizes(
     The measure is the standard deviation over the features before LayerNorm and the root mean square before RMSNorm;
     for ``values``, which no norm sees, always the root mean square. Parts are those of :data:`PARTS`.
     """
-    family, (N, n) = instrument.family, ids.shape
-    norms = [family.norm_of(layer) for layer in instrument.layers]
-    found = np.zeros((N, instrument.T, len(PARTS), n), dtype=np.float32)
-    rows, start, added = slice(0), torch.empty(0), torch.empty(0)
-
-    def keep(t: int, part: str, x: Tensor, centred: bool) -> None:
-        found[rows, t, PARTS.index(part)] = size_over_features(x, centred).cpu().numpy()
-
-    def enter(t: int) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
-            nonlocal start, added
-            x, centred = args[0].detach(), centres(module)
-            if t == 0:
-                start, added = x, torch.zeros_like(x)
-            keep(t, "input", x, centred)
-            keep(t, "branches", added, centred)
-            keep(t, "rest", x - start - added, centred)
-
-        return hook
-
-    def leave(t: int) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, output: Any) -> None:
-            nonlocal added
-            a = returned(output).detach()
-            keep(t, "branch", a, centres(norms[t]))
-            added = added + a
-
-        return hook
-
-    def average(t: int) -> Callable[..., None]:
-        return lambda module, args, kwargs: keep(t, "values", args[0].detach(), False)
-
-    before = [(norm, enter(t)) for t, norm in enumerate(norms)]
-    before += [(output_projection(attention), average(t)) for t, attention in enumerate(instrument.attentions)]
-    with hooked(before, [(family.output_of(layer), leave(t)) for t, layer in enumerate(instrument.layers)]):
-        for first in range(0, N, batch_size):
-            rows = slice(first, first + batch_size)
-            instrument.forward(torch.from_numpy(ids[rows]), lambda reading: None)
-    return found
+    sizes = _Sizes(instrument, *ids.shape)
+    with hooked(*sizes.hooks()):
+        for first in range(0, len(ids), batch_size):
+            sizes.rows = slice(first, first + batch_size)
+            instrument.forward(torch.from_numpy(ids[sizes.rows]), lambda reading: None)
+    return sizes.found
 
 
 def octave_slopes(sizes: Float[np.ndarray, "... n"], first: int = 1) -> Float[np.ndarray, "..."]:
@@ -224,13 +240,23 @@ def read_conditions(study: Session, conditions: tuple[str, ...], gradients: int)
     for name in conditions:
         with_influence = gradients if name in INFLUENCE else 0
         found.append(_read_condition(study, name, logs, queries[queries >= 2], with_influence))
-    influence = np.stack([x.influence for x in found])
+    variables = _variables(sizes, found)
+    return xr.Dataset(
+        {name: (dims, x.astype(np.float32), {"long_name": text}) for name, (dims, x, text) in variables.items()},
+        coords={"condition": list(conditions), "part": list(PARTS)},
+    )
+
+
+def _variables(
+    sizes: Float[np.ndarray, "N T parts n"], found: list[_Found]
+) -> dict[str, tuple[tuple[str, ...], np.ndarray, str]]:
+    """Return what is kept of sizes and of the conditions: dimensions, numbers and meaning by name."""
     with np.errstate(divide="ignore", invalid="ignore"):  # nothing has been added before the first layer
         slopes = octave_slopes(sizes.astype(float))
         course = np.log(sizes.astype(float)).mean(0)
     course, slopes = (np.where(np.isfinite(x), x, np.nan) for x in (course, slopes))
     layers, prompts = ("condition", "prompt", "layer"), ("condition", "prompt")
-    variables: dict[str, tuple[tuple[str, ...], np.ndarray, str]] = {
+    return {
         "slope": (
             ("prompt", "part", "layer"),
             slopes.swapaxes(1, 2),
@@ -252,13 +278,9 @@ def read_conditions(study: Session, conditions: tuple[str, ...], gradients: int)
             np.stack([x.recency.position for x in found]),
             "mean attended position, 0 first token, 1 the query",
         ),
-        "influence_last": (prompts, influence[..., -1], "influence of the last"),
+        "influence_last": (prompts, np.stack([x.influence[:, -1] for x in found]), "influence of the last"),
         "loss": (prompts, np.stack([x.recency.loss for x in found]), "loss of the next token, in nats"),
     }
-    return xr.Dataset(
-        {name: (dims, x.astype(np.float32), {"long_name": text}) for name, (dims, x, text) in variables.items()},
-        coords={"condition": list(conditions), "part": list(PARTS)},
-    )
 
 
 @dataclass(frozen=True)
@@ -272,6 +294,7 @@ class _Found:
 def _read_condition(
     study: Session, name: str, logs: Float[np.ndarray, "N T n"], queries: Int[np.ndarray, "q"], gradients: int
 ) -> _Found:
+    """Return what one condition gives, with the influence of so many of the first prompts."""
     instrument, ids = study.instrument, study.prompts.ids
     (N, n), T = ids.shape, instrument.T
     recency = RecencyReading(np.empty((N, T)), np.empty((N, T)), np.empty((N, T)), np.empty(N))
