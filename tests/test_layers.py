@@ -37,8 +37,6 @@ LONG_FILES = {
 }
 """Files that are longer, and why."""
 LONG_FUNCTIONS = {
-    "studies/reference/commands.py::train": "to be parted",
-    "studies/reference/pretraining.py::train": "to be parted",
 }
 """Functions that are longer, and why."""
 GOLF = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -13,6 +13,9 @@ import typer
 from posbias import errors
 from posbias.shipped import HELD_OUT
 from studies.reference.models import REFERENCES, Reference, reference
+
+if TYPE_CHECKING:
+    from studies.reference.tokens import Texts
 
 
 def register(app: typer.Typer) -> None:
@@ -53,7 +56,6 @@ def train(
 
     from transformers.utils import logging
 
-    from studies.reference import pretraining
     from studies.reference.tokens import python_texts
 
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
@@ -61,18 +63,21 @@ def train(
     texts = python_texts()
     _write_held_out(output, texts.held_out)
     for row in left:
-        folder = output / row.name
-        goes_on = row.continues is not None and row.steps > 0
-        start = pretraining.load_start(output / str(row.continues)) if goes_on else None
         kept = [step for step in wanted if step <= row.steps]
-        log = pretraining.train(
-            row, texts, folder, seed=seed, init=init, start=start, snapshots=kept,
-            checkpoint_every=checkpoint_every, progress=row.name,
-        )  # fmt: skip
-        done = "untrained"
-        if row.steps:
-            done = f"training loss {log[-50:, 0].mean():.3f}, held-out loss {log[-1, 1]:.3f} nats a token"
-        typer.echo(f"{folder}: {row.steps} steps, {done}")
+        done = _train_one(row, texts, output, seed=seed, init=init, snapshots=kept, checkpoint_every=checkpoint_every)
+        typer.echo(f"{output / row.name}: {row.steps} steps, {done}")
+
+
+def _train_one(row: Reference, texts: Texts, output: Path, **options: Any) -> str:
+    """Train one model, from the one that it continues if there is such a one; return what its losses are, in words."""
+    from studies.reference import pretraining
+
+    goes_on = row.continues is not None and row.steps > 0
+    start = pretraining.load_start(output / str(row.continues)) if goes_on else None
+    log = pretraining.train(row, texts, output / row.name, start=start, progress=row.name, **options)
+    if not row.steps:
+        return "untrained"
+    return f"training loss {log[-50:, 0].mean():.3f}, held-out loss {log[-1, 1]:.3f} nats a token"
 
 
 def _is_there(folder: Path, row: Reference, seed: int, init: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import torch
 import transformers
-from jaxtyping import Float
+from jaxtyping import Float, Int, UInt16
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
@@ -85,6 +85,60 @@ def learning_rate(step: int, row: Reference) -> float:
     return row.rate * (LOWEST + (1 - LOWEST) * (1 + math.cos(math.pi * done)) / 2)
 
 
+@dataclass(frozen=True)
+class _Task:
+    """Hold a model in training and its texts: tokens that batches are cut from, and documents on which it is judged."""
+
+    model: PreTrainedModel
+    row: Reference
+    tokens: UInt16[np.ndarray, "M"]
+    judged: list[np.ndarray]
+    seed: int
+
+    def started(self, ids: UInt16[np.ndarray, "B body"]) -> Int[Tensor, "B n"]:
+        """Return texts as prompts, with the start token if the model has one."""
+        tokens = torch.from_numpy(ids.astype(np.int64))
+        return nn.functional.pad(tokens, (1, 0), value=1) if self.row.start_token else tokens
+
+    def mean_loss(self, ids: Int[Tensor, "B n"]) -> Tensor:
+        """Return the mean loss of the next token."""
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.row.autocast):  # two to three times as fast
+            logits = self.model(input_ids=ids).logits[:, :-1]
+        return nn.functional.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten())
+
+    def loss(self, step: int) -> Tensor:
+        """Return the loss of a step's batch."""
+        body = self.row.length - self.row.start_token
+        rng = np.random.default_rng([self.seed, step])
+        starts = rng.integers(0, self.tokens.size - body + 1, size=(self.row.batch_size, 1))
+        return self.mean_loss(self.started(self.tokens[starts + np.arange(body)]))
+
+    @torch.no_grad()
+    def held_out_loss(self, k: int) -> float:
+        """Return the loss on the documents on which the model is judged."""
+        self.model.eval()
+        return float(np.mean([self.mean_loss(ids).item() for ids in self.started(np.stack(self.judged)).split(16)]))
+
+
+def _judged(row: Reference, texts: Texts) -> list[np.ndarray]:
+    """Return the first held-out documents that are long enough, cut; ValueError if there is none."""
+    body = row.length - row.start_token
+    judged = [ids[:body] for ids in texts.held_out if ids.size >= body][:JUDGED]
+    if not judged:
+        raise errors.invalid("held-out documents", f"one of at least {body} tokens", "none")
+    return judged
+
+
+def _optimizer(model: PreTrainedModel, row: Reference) -> torch.optim.Optimizer:
+    """Return AdamW, whose weight decay takes hold of matrices alone."""
+    weights = [x for x in model.parameters() if x.requires_grad]
+    groups = [
+        {"params": [x for x in weights if x.dim() > 1], "weight_decay": 0.1},
+        {"params": [x for x in weights if x.dim() < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=row.rate, betas=(0.9, 0.95))
+
+
 def train(
     row: Reference,
     texts: Texts,
@@ -108,63 +162,46 @@ def train(
     model = initial_model(row, seed, init)
     if start is not None:
         model.load_state_dict(start.state_dict())
-    body = row.length - row.start_token
-    judged = [ids[:body] for ids in texts.held_out if ids.size >= body][:JUDGED]
-    if not judged:
-        raise errors.invalid("held-out documents", f"one of at least {body} tokens", "none")
+    task = _Task(model, row, texts.train, _judged(row, texts), seed)
 
-    def started(ids: np.ndarray) -> Tensor:
-        tokens = torch.from_numpy(ids.astype(np.int64))
-        return nn.functional.pad(tokens, (1, 0), value=1) if row.start_token else tokens
-
-    def mean_loss(ids: Tensor) -> Tensor:
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=row.autocast):  # two to three times as fast
-            logits = model(input_ids=ids).logits[:, :-1]
-        return nn.functional.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten())
-
-    def loss(step: int) -> Tensor:
+    def snapshot(step: int) -> None:
         if step in snapshots:
             save_model(model, row, texts.tokenizer, folder / f"step-{step:06d}")
-        rng = np.random.default_rng([seed, step])
-        starts = rng.integers(0, texts.train.size - body + 1, size=(row.batch_size, 1))
-        return mean_loss(started(texts.train[starts + np.arange(body)]))
 
-    @torch.no_grad()
-    def held_out_loss(k: int) -> float:
-        model.eval()
-        return float(np.mean([mean_loss(ids).item() for ids in started(np.stack(judged)).split(16)]))
+    def loss(step: int) -> Tensor:
+        snapshot(step)
+        return task.loss(step)
 
-    weights = [x for x in model.parameters() if x.requires_grad]
-    groups = [
-        {"params": [x for x in weights if x.dim() > 1], "weight_decay": 0.1},
-        {"params": [x for x in weights if x.dim() < 2], "weight_decay": 0.0},
-    ]
-    settings = {**asdict(row), "seed": seed, "init": init}
     run = trainer.Run(
-        model, torch.optim.AdamW(groups, lr=row.rate, betas=(0.9, 0.95)), loss, row.steps, settings, clip=1.0,
-        tests=torch.full((min(EVALUATIONS, row.steps),), torch.nan, dtype=torch.float64), test=held_out_loss,
+        model, _optimizer(model, row), loss, row.steps, {**asdict(row), "seed": seed, "init": init}, clip=1.0,
+        tests=torch.full((min(EVALUATIONS, row.steps),), torch.nan, dtype=torch.float64), test=task.held_out_loss,
         rate=lambda step: learning_rate(step, row),
     )  # fmt: skip
     path = folder / "training.checkpoint"
     trainer.train(run, path, **options)
-    if row.steps in snapshots:
-        save_model(model, row, texts.tokenizer, folder / f"step-{row.steps:06d}")
-    log = pd.DataFrame({"training_loss": run.losses.numpy()}, pd.RangeIndex(1, row.steps + 1, name="step"))
+    snapshot(row.steps)
+    log = _write_log(run, task, folder)
+    save_model(model, row, texts.tokenizer, folder)
+    path.unlink()
+    return log
+
+
+def _write_log(run: trainer.Run, task: _Task, folder: Path) -> Float[np.ndarray, "steps two"]:
+    """Write what training gave and what it came from beside the model, and return the losses."""
+    log = pd.DataFrame({"training_loss": run.losses.numpy()}, pd.RangeIndex(1, run.steps + 1, name="step"))
     log["held_out_loss"] = pd.Series(run.tests.numpy(), run.moments, dtype=float)
     write_whole(folder / "training.csv", log.to_csv(float_format="%.5f", lineterminator="\n"))
     record = {
-        **settings,
+        **run.settings,
         "torch": torch.__version__,
-        "parameters": sum(x.numel() for x in model.parameters()),
-        "training_tokens": int(texts.train.size),
-        "held_out_sequences": len(judged),
+        "parameters": sum(x.numel() for x in task.model.parameters()),
+        "training_tokens": int(task.tokens.size),
+        "held_out_sequences": len(task.judged),
         "seconds": round(float(run.seconds), 1),
         "threads": torch.get_num_threads(),
         "device": "cpu",
-        "precision": "float32 weights" + (", bfloat16 autocast" if row.autocast else ""),
+        "precision": "float32 weights" + (", bfloat16 autocast" if task.row.autocast else ""),
         **versions("transformers"),
     }
     write_whole(folder / "training.json", json.dumps(record, indent=1, default=str) + "\n")
-    save_model(model, row, texts.tokenizer, folder)
-    path.unlink()
     return log.to_numpy()
