@@ -142,6 +142,40 @@ def resize(driver, width):
 
 
 @pytest.fixture(scope="session")
+def explorer(tmp_path_factory):
+    """Return the address of the explorer on a page of its own, from disk."""
+    from bookkit.explorer import standalone_page
+
+    return standalone_page(ROOT, tmp_path_factory.mktemp("explorer")).as_uri()
+
+
+@pytest.fixture
+def show(driver, explorer):
+    """Return a function that opens the explorer at a hash, once it is drawn."""
+    from explorer_page import drawn
+
+    resize(driver, 1280)
+
+    def open_at(hash_=""):
+        driver.get("about:blank")
+        driver.get(explorer + hash_)
+        drawn(driver)
+
+    return open_at
+
+
+@pytest.fixture
+def engine(driver, explorer):
+    """Return the browser with the explorer open at any settings, for tests of functions that do not look at them."""
+    from explorer_page import drawn
+
+    if not driver.execute_script("return window.PosbiasState"):
+        driver.get(explorer)
+        drawn(driver)
+    return driver
+
+
+@pytest.fixture(scope="session")
 def place(tmp_path_factory):
     """Return a folder with tiny models and twelve documents; tests write elsewhere."""
     from measuring import save, write_documents

@@ -51,7 +51,7 @@ def problem(page, html, href):
     if not target.is_file() or not target.is_relative_to(html.resolve()):
         return f"{page.name}: {href}: no such page"
     if target.name == "one_page.html" and "=" in url.fragment:
-        return None  # settings, which tests/bookkit/test_explorer.py opens
+        return None  # settings, which tests/bookkit/test_explorer_for_everyone.py opens
     if url.fragment and target.suffix == ".html" and unquote(url.fragment) not in anchors(target):
         return f"{page.name}: {href}: no such place on the page"
     return None
