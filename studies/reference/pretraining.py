@@ -130,7 +130,7 @@ def _judged(row: Reference, texts: Texts) -> list[np.ndarray]:
 
 
 def _optimizer(model: PreTrainedModel, row: Reference) -> torch.optim.Optimizer:
-    """Return AdamW, whose weight decay takes hold of matrices alone."""
+    """Return AdamW; weights of matrices alone decay."""
     weights = [x for x in model.parameters() if x.requires_grad]
     groups = [
         {"params": [x for x in weights if x.dim() > 1], "weight_decay": 0.1},
