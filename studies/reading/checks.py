@@ -67,7 +67,8 @@ def distance_checks(seen: Evidence) -> list[Check]:
     lead = tables.rival_table(seen.first, seen.new).loc["place, bonus", "behind"]
     mixed = [law_holds(exchanged(rng, seen.first), exchanged(rng, seen.new)) for _ in range(5)]
     found.append(Check(
-        "L-distance", "new sets", "On 40 new sets (one half) the law leads its rivals and fits (drawn halves overrule the fit).",
+        "L-distance", "new sets",
+        "On 40 new sets (one half) the law leads its rivals and fits (drawn halves overrule the fit).",
         law_holds(seen.first, seen.new),
         f"{lead:.0f} nats ahead of place and bonus; deviance {e.deviance(seen.first, seen.new):.0f}, "
         f"and {e.deviance(seen.new, seen.first):.0f} the other way round (drawn halves overrule the fit)",

@@ -65,7 +65,7 @@ def family_numbers(seen: Untrained) -> dict[str, Any]:
     assert usual["gemma2"] < usual.drop(seen.odd).max()  # "does no harm"
     return {
         "births_small": len(usual),
-        "births_families": len(usual) - len(seen.odd),
+        "births_near": int((usual <= usual.drop(seen.odd).max()).sum()),
         "births_families_broken": len(seen.odd),
         "births_families_most": usual.drop(seen.odd).max(),
         "births_qwen3": usual["qwen3"],
