@@ -1,6 +1,6 @@
 """The wheel: what is in it, and that it works where nothing of the checkout can be seen."""
 
-import functools
+import json
 import os
 import re
 import shutil
@@ -31,7 +31,7 @@ def environment(home):
     """Return the variables of a user who has set none of ours."""
     ours = ("PYTHONPATH", "POSBIAS_DATA")
     variables = {name: value for name, value in os.environ.items() if name not in ours}
-    return {**variables, "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache"), "OMP_NUM_THREADS": "2"}
+    return {**variables, "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache"), "OMP_NUM_THREADS": "1"}
 
 
 def requirements(extras=()):
@@ -73,31 +73,30 @@ def wheel(checkout):
     return file
 
 
+def linked(folder, extras=()):
+    """Make a folder of links to what the wheel, with extras, asks for, and return it."""
+    folder.mkdir()
+    for found in requirements(extras):
+        for name in {file.parts[0] for file in found.files} - {"..", "__pycache__"}:
+            if not (folder / name).exists():
+                (folder / name).symlink_to(found.locate_file(name))
+    return folder
+
+
 @pytest.fixture(scope="session")
-def install(wheel, tmp_path_factory):
-    """Return a function that makes an environment of the wheel and links to what it, with extras, asks for."""
-
-    @functools.cache
-    def make(*extras):
-        folder = tmp_path_factory.mktemp("environment")
-        venv.create(folder, symlinks=os.name != "nt")
-        python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
-        pip = [sys.executable, "-m", "pip", "--python", python, "install", *QUIETLY, "--no-compile", wheel]
-        done = subprocess.run(pip, capture_output=True, text=True, cwd=folder, env=environment(folder))
-        assert done.returncode == 0, done.stderr
-        links = folder / "others"
-        links.mkdir()
-        for found in requirements(extras):
-            for name in {file.parts[0] for file in found.files} - {"..", "__pycache__"}:
-                if not (links / name).exists():
-                    (links / name).symlink_to(found.locate_file(name))
-        ours = subprocess.run(
-            [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], capture_output=True, text=True
-        ).stdout.strip()
-        (Path(ours) / "others.pth").write_text(f"{links}\n")
-        return python
-
-    return make
+def python(wheel, tmp_path_factory):
+    """Return the Python of an environment of the wheel and links to what it asks for."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, symlinks=os.name != "nt")
+    python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", *QUIETLY, "--no-compile", wheel]
+    done = subprocess.run(pip, capture_output=True, text=True, cwd=folder, env=environment(folder))
+    assert done.returncode == 0, done.stderr
+    ours = subprocess.run(
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], capture_output=True, text=True
+    ).stdout.strip()
+    (Path(ours) / "others.pth").write_text(f"{linked(folder / 'others')}\n")
+    return python
 
 
 @pytest.fixture
@@ -142,8 +141,7 @@ def test_what_is_in_the_wheel(wheel, checkout):
     assert {name.rpartition("/")[2] for name in names - kept} >= {"LICENSE", "LICENSE-text", "NOTICE", "METADATA"}
 
 
-def test_the_front_door(install, elsewhere):
-    python = install()
+def test_the_front_door(python, elsewhere):
     code = (
         "import posbias\nkernels = posbias.structured_kernels(T=12, slope=posbias.alibi_slopes(8))\n"
         "p = posbias.influence_profile(kernels, posbias.schedules.constant(12, 0.1), n=1000)\n"
@@ -158,8 +156,7 @@ def test_the_front_door(install, elsewhere):
     assert run(python, elsewhere, code).split() == [INSIDE, str(len(shipped.reference_names()))]
 
 
-def test_profiles_are_computed_and_compared(install, elsewhere):
-    python = install()
+def test_profiles_are_computed_and_compared(python, elsewhere):
     assert call(python, elsewhere, "--version")[1].startswith("posbias ")
     status, out, _ = call(python, elsewhere, "rollout", "config.yaml", "-o", "p.csv")
     assert status == 0 and "p.csv: 6 tokens, 2 layers x 2 heads" in out
@@ -173,15 +170,28 @@ def test_profiles_are_computed_and_compared(install, elsewhere):
 @pytest.mark.parametrize(
     "words", [["measure", f"reference/{INSIDE}", "-d", "builtin", "-o", "new.nc"], ["report", "m.nc", "-o", "m.html"]]
 )
-def test_without_its_extra_a_command_names_it(install, elsewhere, words):
+def test_without_its_extra_a_command_names_it(python, elsewhere, words):
     (elsewhere / "m.nc").write_bytes(b"\x89HDF\r\n\x1a\n")
-    assert "[measure]" in refused(install(), elsewhere, *words)
+    assert "[measure]" in refused(python, elsewhere, *words)
 
 
-def test_the_model_inside_is_measured(install, elsewhere):
-    python = install("measure")
-    options = ("-d", "builtin", "-N", "2", "-n", "32", "-o", "m.nc")
-    status, out, _ = call(python, elsewhere, "measure", f"reference/{INSIDE}", *options)
-    assert status == 0 and "2 prompts of 32 tokens (builtin)\n8 layers × 6 heads" in out
-    assert call(python, elsewhere, "report", "m.nc", "-o", "m.html")[0] == 0
+COMMANDS = """
+import json, sys
+from posbias.cli import main
+for words in json.loads(sys.argv[1]):
+    try: main(words)
+    except SystemExit as end: print("status", end.code or 0)
+"""
+
+
+def test_the_model_inside_is_measured(python, elsewhere):
+    """One process runs both commands, for each would load torch, seconds."""
+    options = ["-d", "builtin", "-N", "2", "-n", "32", "-o", "m.nc"]
+    words = json.dumps([["measure", f"reference/{INSIDE}", *options], ["report", "m.nc", "-o", "m.html"]])
+    variables = {**environment(elsewhere.parent), "PYTHONPATH": str(linked(elsewhere.parent / "extra", ["measure"]))}
+    command = [python, "-c", COMMANDS, words]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=elsewhere, env=variables)
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    assert "2 prompts of 32 tokens (builtin)\n8 layers × 6 heads" in done.stdout
+    assert re.findall(r"^status (\d+)", done.stdout, re.M) == ["0", "0"], (done.stdout, done.stderr)
     assert (elsewhere / "m.html").stat().st_size > 10_000

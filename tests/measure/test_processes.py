@@ -5,7 +5,6 @@ import os
 import socket
 import subprocess
 import sys
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -42,7 +41,9 @@ sys.exit(max(codes))
 
 FORKS = """
 import json, os, sys
-import posbias.measure.model, posbias.measure.run, transformers.modeling_utils
+import h5netcdf, posbias.cli.model_commands, posbias.lookup.run, posbias.measure.model, posbias.measure.run, scipy.stats
+import torch.distributed, transformers.generation.utils, transformers.modeling_utils
+from transformers.models.llama import modeling_llama
 for line in sys.stdin:
     code, words, shared, place = json.loads(line)
     children = []
@@ -71,28 +72,18 @@ def shared_by_two():
     return found | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 
 
-def launch(code, *words, place):
-    """Return status and what was said of two processes that run a program, as torchrun starts them."""
-    shared = {**os.environ, **shared_by_two()}
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, *words], cwd=place, env={**shared, "RANK": str(rank)},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    return [(one.returncode, *said) for one in running for said in [one.communicate(timeout=400)]]
+@pytest.fixture(scope="module")
+def launch():
+    """Return a function that runs a program in two processes and returns status and what was said of each.
 
-
-@contextmanager
-def forked():
-    """Yield a function like ``launch`` whose processes share one that has loaded torch, seconds for each."""
+    Both are forks of one that has loaded torch, seconds for each otherwise.
+    """
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     starter = subprocess.Popen(
         [sys.executable, "-c", FORKS], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
 
-    def launch_forks(code, *words, place):
+    def run(code, *words, place):
         starter.stdin.write(json.dumps([code, words, shared_by_two(), str(place)]) + "\n")
         starter.stdin.flush()
         codes = json.loads(starter.stdout.readline())
@@ -100,7 +91,7 @@ def forked():
         return [(code, *both) for code, both in zip(codes, said, strict=True)]
 
     with starter:
-        yield launch_forks
+        yield run
 
 
 def alike(first, second):
@@ -115,7 +106,7 @@ QUANTITIES = "kernels,content,heads,contributions,ladder,branches"
 MEASURE = ("-N", "7", "-n", "12", "-B", "2", "-q")
 
 
-def test_sums_and_answers_are_those_of_one_process(folder, tmp_path, capsys):
+def test_sums_and_answers_are_those_of_one_process(launch, folder, tmp_path, capsys):
     """Where there are fewer batches than processes, each reads all, and one writes."""
     runs = {
         "m.nc": ["measure", str(folder), *MEASURE, QUANTITIES],
@@ -131,16 +122,15 @@ def test_sums_and_answers_are_those_of_one_process(folder, tmp_path, capsys):
         alike(xr.load_dataset(tmp_path / f"one-{name}"), xr.load_dataset(tmp_path / name))
 
 
-def test_one_that_dies_ends_the_other_and_both_go_on_from_their_sums(folder, tmp_path, capsys):
+def test_one_that_dies_ends_the_other_and_both_go_on_from_their_sums(launch, folder, tmp_path, capsys):
     words = ["measure", str(folder), *MEASURE, "kernels", "-o"]
-    with forked() as launch_forks:
-        first, second = launch_forks(DIES.format(last=3), *words, "m.nc", place=tmp_path)
-        assert second[0] == 9 and first[0] == 2 and "one that ended before" in first[2].splitlines()[-1]
-        assert "Traceback" not in first[2]
-        assert {path.name for path in tmp_path.iterdir()} == {"m.nc.partial", "m.nc.partial1"}
-        code, _, said = status(capsys, [*words, str(tmp_path / "m.nc"), "--resume"])
-        assert code == 2 and "partial sums of a run with the same settings, received process=0 of 2" in said
-        found = launch_forks(DIES.format(last=1), *words, "m.nc", "--resume", place=tmp_path)  # a batch that is done
+    first, second = launch(DIES.format(last=3), *words, "m.nc", place=tmp_path)
+    assert second[0] == 9 and first[0] == 2 and "one that ended before" in first[2].splitlines()[-1]
+    assert "Traceback" not in first[2]
+    assert {path.name for path in tmp_path.iterdir()} == {"m.nc.partial", "m.nc.partial1"}
+    code, _, said = status(capsys, [*words, str(tmp_path / "m.nc"), "--resume"])
+    assert code == 2 and "partial sums of a run with the same settings, received process=0 of 2" in said
+    found = launch(DIES.format(last=1), *words, "m.nc", "--resume", place=tmp_path)  # a batch that is done
     assert [code for code, *_ in found] == [0, 0]
     assert status(capsys, [*words, str(tmp_path / "one.nc")])[0] == 0
     alike(*[xr.load_dataset(tmp_path / name) for name in ("one.nc", "m.nc")])
