@@ -112,6 +112,11 @@ class Evidence(tables.Compared):
         """Answers to the same questions in orders by the likelihood."""
         return searched.Reordered(self.kept[searched.NEW], self.kept[searched.ORDERS])
 
+    @cached_property
+    def confirmed(self) -> searched.Confirmed:
+        """Answers to 200 new questions under the ways that gained most on those."""
+        return searched.Confirmed(self.kept[searched.AGAIN])
+
 
 def load_evidence() -> Evidence:
     """Return what is kept."""
@@ -150,7 +155,7 @@ def gains_shown(table: pd.DataFrame, counted: str = "sets", looks: int = 1) -> p
 def with_right(table: pd.DataFrame) -> pd.DataFrame:
     """Return a table of ways of sending passages, compared with all in the search's order."""
     shown = gains_shown(table, "questions").drop(columns="worst place")
-    shown.insert(0, "right", table["right"].map("{:.2f}".format).to_numpy())
+    shown.insert(0, "right", table["right"].map("{:.3f}".format).to_numpy())
     return shown.rename(index={WORDS[AS_IS]: "all, in the search's order"})
 
 
@@ -159,35 +164,36 @@ def reordered_shown(seen: Evidence) -> pd.DataFrame:
     return with_right(seen.reordered.table)
 
 
+def confirmed_shown(seen: Evidence) -> pd.DataFrame:
+    """Return what each way gains on the new questions, over all passages in the order of a search."""
+    return with_right(seen.confirmed.table)
+
+
 def searched_shown(seen: Evidence) -> pd.DataFrame:
     """Return what each way gains over all passages in the order of a search, as the page prints it."""
     shown = with_right(seen.ordered.table)
     if searched.NEW in seen.real.kept:
-        right = f"{searched.right_alone(seen.real):.2f}"
+        right = f"{searched.right_alone(seen.real):.3f}"
         shown.loc["the right passage alone"] = [right, *["–"] * (len(shown.columns) - 1)]
         shown.loc["the right passage alone", "questions"] = shown["questions"].iloc[0]
     return shown
 
 
-STEPS = ("search-alone", "search-last", "one-by-one-likely", "heads-alone", "heads-last")
+STEPS = ("search-alone", "search-last", "one-by-one-likely", "likely-two", "heads-alone", "heads-last")
 """Remedies that a reader is advised to try, the least demanding first."""
 
 
-def step_said(table: pd.DataFrame, name: str, counted: str, together: Mapping[str, float]) -> str:
-    """Return the gain of a remedy with its interval, how many sets or questions it was run on, and its verdict.
-
-    It is open where p of all ways ``together`` is above the level.
-    """
+def step_said(table: pd.DataFrame, name: str, counted: str) -> str:
+    """Return the gain of a remedy with its interval, how many sets or questions it was run on, and its verdict."""
     if name not in table.index:
         return "not run"
     x = table.loc[name]
-    verdict = x["verdict"] if name not in together or together[name] <= LEVEL else f"open, p {together[name]:.2f}"
-    return f"{x['gain']:+.2f} ({x['low']:+.2f} to {x['high']:+.2f}), {x['sets']:.0f} {counted}, {verdict}"
+    return f"{x['gain']:+.2f} ({x['low']:+.2f} to {x['high']:+.2f}), {x['sets']:.0f} {counted}, {x['verdict']}"
 
 
 def cost_said(seen: Evidence, name: str) -> str:
     """Return requests, and tokens as a multiple of those as is: of invented facts, then of real questions."""
-    tables_of = [table for table in (seen.table, seen.real.table) if name in table.index]
+    tables_of = [table for table in (seen.table, seen.confirmed.table) if name in table.index]
     times = [f"{x.loc[name, 'tokens'] / x.loc[AS_IS, 'tokens']:.1f}" for x in tables_of]
     requests = tables_of[-1].loc[name, "requests"]
     if len({*times}) > 1:
@@ -206,12 +212,11 @@ def tuned_said(seed: int = 0) -> str:
 
 def steps_shown(seen: Evidence) -> pd.DataFrame:
     """Return what each step of the page's advice gained on invented facts and on real questions, and its cost."""
-    rows, ordered = {}, seen.ordered.table
-    together = searched.corrected_together(seen.ordered, seen.reordered)
+    rows, ordered = {}, seen.confirmed.table
     for name in STEPS:
         rows[WORDS[name]] = {
-            "invented facts": step_said(seen.table, name, "sets", {}),
-            "real questions, a search's order": step_said(ordered, name, "questions", together),
+            "invented facts": step_said(seen.table, name, "sets"),
+            "real questions, a search's order": step_said(ordered, name, "questions"),
             "cost of an answer": cost_said(seen, name),
         }
     rows["an adapter, all documents"] = {
@@ -263,7 +268,7 @@ def numbers(seen: Evidence) -> dict[str, Any]:
         "remedies_tuned": tuned.mean(),
         "remedies_tuned_worst": tuned.mean(0).min(),
     }
-    return found | real.numbers(seen.real) | searched_numbers(seen)
+    return found | real.numbers(seen.real) | searched_numbers(seen) | searched.confirmed_numbers(seen.confirmed)
 
 
 def searched_numbers(seen: Evidence) -> dict[str, Any]:

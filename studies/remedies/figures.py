@@ -27,7 +27,6 @@ ORDERED = {
     AS_IS: "all eight, in the search's order",
     "search-last": "all eight, in reverse, the best last",
     "likely-last": "all eight, the likeliest last",
-    "search-two": "the search's first two, the first last",
     "search-alone": "the search's first alone",
     "heads-alone": "the heads' passage alone",
     "likely-two": "the two likeliest, the likeliest last",
@@ -35,17 +34,17 @@ ORDERED = {
 }
 
 
-def draw_ordered(seen: Evidence, oracle: float) -> Figure:
-    """Draw right answers to real questions in the order of a search, beside those with the right passage alone."""
+def draw_ordered(seen: Evidence) -> Figure:
+    """Draw right answers to the new real questions under each way, beside those with the right passage alone."""
     fig, ax = plt.subplots(figsize=(6.4, 3.4))
-    right = seen.reordered.right | seen.ordered.right
+    right, oracle = seen.confirmed.right, seen.confirmed.read_of_chosen("one-by-one-likely")
     for k, name in enumerate(ORDERED):
         mean, low, high = mean_with_interval(right[name], True)[:, 0]
         ax.barh(-k, mean, color="0.55" if name == AS_IS else COLOURS[0], height=0.62)
         ax.hlines(-k, low, high, color="black", linewidth=1.5)
-        ax.text(0.01, -k, f"{mean:.0%}", va="center", color="white")
+        ax.text(0.01, -k, f"{mean:.1%}", va="center", color="white")
     ax.axvline(oracle, color="0.3", ls="--", lw=1)
-    ax.text(oracle + 0.01, 0.1, "the right passage alone", color="0.3", fontsize=8, va="center")
+    ax.text(oracle + 0.01, 0.1, "if the likeliest is the right one", color="0.3", fontsize=8, va="center")
     ax.set(xlabel="share of right answers", xlim=(0, 0.8), yticks=range(0, -len(ORDERED), -1))
     ax.set_yticklabels(ORDERED.values())
     return fig

@@ -38,6 +38,14 @@ NEW = "smollm2.searched"
 """The entry of questions that were asked in the search's order."""
 ORDERS = "smollm2.likely-orders"
 """The entry of the same questions, asked in orders by the likelihood and with two passages."""
+AGAIN = "smollm2.likely-again"
+"""The entry of 200 new questions, with the ways that gained most on those, and limits set before."""
+PAIRS_AGAIN = (
+    ("one-by-one-likely", "likely-last"),
+    ("likely-last", "search-last"),
+    ("one-by-one-likely", "search-alone"),
+)
+"""Comparisons that were planned for these."""
 PLANNED = (("likely-last", "search-last"), ("one-by-one-likely", "likely-last"))
 """Two comparisons that were planned: another choice at the same length, and the same choice with a shorter prompt."""
 POWER_OF_TWO = float(norm.isf(tables.LEVEL / 2 / 2) + norm.isf(0.2))
@@ -95,6 +103,42 @@ class Reordered(AskedInOrder):
     def pairs(self) -> pd.DataFrame:
         """The two comparisons that were planned."""
         return compare_pairs(self.right | AskedInOrder(self.entry).right, PLANNED)
+
+
+@dataclass(frozen=True, eq=False)
+class Confirmed(AskedInOrder):
+    """Hold answers to the new questions."""
+
+    @cached_property
+    def pairs(self) -> pd.DataFrame:
+        """The three comparisons that were planned."""
+        return compare_pairs(self.right, PAIRS_AGAIN)
+
+    def read_of_chosen(self, name: str) -> float:
+        """Return the share of right answers where one passage was sent and it was the right one."""
+        one = self.entry.sel(remedy=name)
+        return float(one["correct"].values[one["kept"].values == 1].mean())
+
+
+def confirmed_numbers(confirmed: Confirmed) -> dict[str, Any]:
+    """Return right answers to the new questions under each way, gains, p, what they cost, and planned comparisons."""
+    table, plain = confirmed.table, confirmed.table.loc[AS_IS]
+    found: dict[str, Any] = {"questions": len(confirmed.right[AS_IS]), "family": len(table) - 1}
+    found["search_right"] = table.loc["search-alone", "named"]
+    found["likely_right"] = float(confirmed.entry["likeliest"].mean())
+    for name in table.index:
+        x, short = table.loc[name], name.replace("-", "_")
+        found |= {short: float(x["right"]), f"{short}_times": x["tokens"] / plain["tokens"]}
+        found[f"{short}_requests"] = x["requests"]
+        if name != AS_IS:
+            found |= {f"{short}_gain": gain_said(table, name), f"{short}_p": tables.p_said(x["p"])}
+    for name in ALONE:
+        found[f"{name}_chosen"] = float(confirmed.entry["kept"].sel(remedy=name).mean())
+        found[f"{name}_read"] = confirmed.read_of_chosen(name)
+    for (one, other), x in confirmed.pairs.iterrows():
+        said = f"{x['gain']:+.2f}, {x['low']:+.2f} to {x['high']:+.2f}; p {tables.p_said(x['p'])}"
+        found[f"{one}_over_{other}"] = said
+    return {f"again_{name}".replace("-", "_"): x for name, x in found.items()}
 
 
 def corrected_together(ordered: Ordered, reordered: Reordered) -> dict[str, float]:

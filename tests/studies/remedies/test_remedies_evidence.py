@@ -64,6 +64,23 @@ def test_real_questions_are_judged_as_their_thresholds_say(alone, heads, expecte
     assert real.numbers(seen.real)["real_questions"] == 20
 
 
+def test_new_questions_are_compared_way_by_way_and_by_planned_pairs():
+    right = {"as-is": 10, "search-last": 30, "likely-last": 32, "search-alone": 40, "one-by-one-likely": 70}
+    ways = {name: (np.arange(100) < count).astype(int) for name, count in right.items()}
+    rows = np.stack(list(ways.values()), 1)
+    of_ways = ("question", "remedy")
+    arrays = {name: (of_ways, rows) for name in ("correct", "kept", "requests", "tokens_read")}
+    arrays["likeliest"] = ("question", ways["one-by-one-likely"])
+    one = xr.Dataset(arrays, {"remedy": list(ways)})
+    seen = searched.Confirmed(one)
+    assert seen.table.loc["one-by-one-likely", ["gain", "verdict"]].tolist() == [pytest.approx(0.6), "helps"]
+    assert seen.read_of_chosen("search-alone") == 1, "an answer is right here where its passage was kept"
+    found = [checks.pair_check(seen, *pair, "none") for pair in searched.PAIRS_AGAIN]
+    assert [(x.passed, x.how["undecided"]) for x in found] == [(True, False), (True, True), (True, False)]
+    worse = searched.Confirmed(one.assign(correct=1 - one["correct"]))
+    assert not checks.pair_check(worse, *searched.PAIRS_AGAIN[0], "none").passed
+
+
 def test_a_remedy_of_fewer_questions_is_compared_with_those_it_has():
     fewer = entry(["x"], SOME[:6], AT[:6]).isel(remedy=0)
     one = entry(["heads-alone"], SOME, AT)
