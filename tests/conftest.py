@@ -1,6 +1,7 @@
 """A throw-away book to run, the built pages, and a browser to look at them."""
 
 import functools
+import gc
 import http.server
 import os
 import shutil
@@ -48,6 +49,11 @@ def pytest_configure():
         safetensors.torch.save_file = transformers.modeling_utils.safe_save_file = save_file
 
 
+def pytest_collection_finish():
+    """Set aside what is imported, which stays to the end: no search for garbage has to go through it, seconds each."""
+    gc.freeze()
+
+
 HEADER = """---
 kernelspec:
   display_name: Python 3
@@ -90,6 +96,18 @@ def command(*words):
     with pytest.raises(SystemExit) as ended:
         main([*map(str, words)])
     return ended.value.code or 0
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Have the figures of reports made and not written out, which takes most of their time; transcripts have them."""
+    import matplotlib.pyplot as plt
+
+    def closed(figure, description):
+        plt.close(figure)
+        return f"<svg>{description}</svg>"
+
+    monkeypatch.setattr("posbias.report.page.inline_svg", closed)
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

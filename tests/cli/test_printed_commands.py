@@ -16,8 +16,8 @@ from bookkit.commands import split_pairs
 from bookkit.runner import parse_parameters
 from posbias import cli, shipped
 from posbias.models import check
-from posbias.report import page as pages
 
+pytestmark = pytest.mark.usefixtures("undrawn")
 PAGES = ("README.md", "book/your_model.md")
 """Pages for users: their Python runs too."""
 CHAPTERS = sorted(
@@ -53,17 +53,6 @@ def tiny(tmp_path_factory):
     transformers.set_seed(0)
     transformers.LlamaForCausalLM(config).save_pretrained(folder)
     return folder
-
-
-@pytest.fixture(autouse=True)
-def undrawn(monkeypatch):
-    """Have the figures of reports made and not written out, which takes most of their time; transcripts have them."""
-
-    def closed(figure, description):
-        plt.close(figure)
-        return f"<svg>{description}</svg>"
-
-    monkeypatch.setattr(pages, "inline_svg", closed)
 
 
 def blocks(page, language):

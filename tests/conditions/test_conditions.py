@@ -294,7 +294,7 @@ def test_a_heading_is_the_first_name():
     assert "Document 1: one is 1" in written(read_condition("headed")[1].rewrite(ASK))
 
 
-def test_shuffled_tokens_are_measured_and_said_to_be(tmp_path):
+def test_shuffled_tokens_are_measured_and_said_to_be(tmp_path, undrawn):
     """As if the text had been written so; start tokens stay, and the file says what its profile is."""
     save(tmp_path / "llama")
     (tmp_path / "d.txt").write_text(" ".join(WORDS[k % 40] for k in range(60)))

@@ -111,7 +111,7 @@ def test_a_summary_predicts_what_the_measurement_does(measured):
     assert not np.allclose(other.rollout("c"), summary.rollout("c")), "what is changed is computed again"
 
 
-def test_the_report_of_an_older_summary_has_no_law_of_untrained_networks_and_no_intervals(measured, tmp_path):
+def test_the_report_of_an_older_summary_has_no_law_of_untrained_networks_and_no_intervals(measured, tmp_path, undrawn):
     older = summarise(measured.results.drop_vars(["step_gain"]), prompts=False)
     m = Measurement(older)
     assert m.influence.prompts is None and posbias.compare(m.rollout(), m.influence).interval is None
@@ -120,7 +120,7 @@ def test_the_report_of_an_older_summary_has_no_law_of_untrained_networks_and_no_
     assert "Add the effects of different sets of layers as squares" not in without
 
 
-def test_the_report_has_the_scores_and_where_they_come_from(measured, tmp_path):
+def test_the_report_has_the_scores_and_where_they_come_from(measured, tmp_path, undrawn):
     text = measured.report(tmp_path / "r.html").read_text()
     assert "<td>head gains, squared</td>" in text
     assert "Add the effects of different sets of layers as squares" in text

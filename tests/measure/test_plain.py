@@ -44,7 +44,7 @@ def test_influence_is_that_of_the_instrument(name):
 
 
 @pytest.mark.parametrize("kind", ROWLESS)
-def test_a_model_without_a_row_has_influence_alone(kind, place, tmp_path):
+def test_a_model_without_a_row_has_influence_alone(kind, place, tmp_path, undrawn):
     assert kind not in FAMILIES
     model = posbias.open(place / kind)
     assert "no row for this family" in repr(model)

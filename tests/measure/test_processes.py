@@ -40,10 +40,11 @@ sys.exit(max(codes))
 
 
 FORKS = """
-import json, os, sys
+import gc, json, os, sys
 import h5netcdf, posbias.cli.model_commands, posbias.lookup.run, posbias.measure.model, posbias.measure.run, scipy.stats
 import torch.distributed, transformers.generation.utils, transformers.modeling_utils
-from transformers.models.llama import modeling_llama
+transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1])
+gc.freeze()  # else each fork looks through all of torch once more as it ends, a second
 for line in sys.stdin:
     code, words, shared, place = json.loads(line)
     children = []
@@ -60,7 +61,7 @@ for line in sys.stdin:
         children.append(child)
     print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]), flush=True)
 """
-"""A program that has loaded what a measurement needs, and runs others in two processes at a time that have it too."""
+"""A program that has loaded what a measurement of a model needs, and runs others in two processes that have it too."""
 
 
 def shared_by_two():
@@ -73,15 +74,16 @@ def shared_by_two():
 
 
 @pytest.fixture(scope="module")
-def launch():
+def launch(folder):
     """Return a function that runs a program in two processes and returns status and what was said of each.
 
     Both are forks of one that has loaded torch, seconds for each otherwise.
     """
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     starter = subprocess.Popen(
-        [sys.executable, "-c", FORKS], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+        [sys.executable, "-c", FORKS, folder],
+        env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
 
     def run(code, *words, place):
         starter.stdin.write(json.dumps([code, words, shared_by_two(), str(place)]) + "\n")

@@ -76,7 +76,7 @@ def test_what_needs_rows_of_one_is_left_out_or_refused(results):
         read_attention(results)
 
 
-def test_a_report_says_what_sinks_take(results, tmp_path):
+def test_a_report_says_what_sinks_take(results, tmp_path, undrawn):
     found = results.assign(sink_share=("layer", np.array([0.25, 0.05, 0.3])))
     page, without = (
         " ".join(Measurement(x).report(tmp_path / "r.html").read_text().split())

@@ -40,7 +40,7 @@ def place(tmp_path_factory):
     return folder
 
 
-def test_one_file_is_all(place, tmp_path):
+def test_one_file_is_all(place, tmp_path, undrawn):
     shutil.copy(place / "tiny.gguf", tmp_path / "tiny.gguf")
     opened, folder = posbias.open(tmp_path / "tiny.gguf"), posbias.open(tmp_path)
     texts = [" ".join(WORDS[k : k + 9]) for k in range(4)]

@@ -51,7 +51,7 @@ def test_the_law_of_untrained_networks_is_not_read_from_what_is_no_weight(kind, 
     assert no_branches(Instrument(model)) == f"{REASON} ({kind.__name__})"
 
 
-def test_what_is_left_out_is_said(tmp_path):
+def test_what_is_left_out_is_said(tmp_path, undrawn):
     model = make("llama")
     for layer in model.model.layers:
         layer.self_attn.v_proj = Codes(layer.self_attn.v_proj)
