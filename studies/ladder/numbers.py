@@ -77,6 +77,7 @@ def judged_numbers(judged: Mapping[str, Judged]) -> dict[str, Any]:
     arms = arm_table(judged) > 1
     for name in ("contributions", "measured attention"):
         found[f"predictions_arm_{name}"] = int((arms[name] == arms["measured"]).sum())
+    found["predictions_arm_less"] = int((~arms["measured"]).sum())
     found = {k: x for k, x in found.items() if np.isfinite(x)}
     return {k.replace("-", "_").replace(" ", "_"): x for k, x in found.items()}
 

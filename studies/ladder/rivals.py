@@ -183,7 +183,7 @@ def near_and_far(table: pd.DataFrame, most: float = 0.5) -> tuple[pd.DataFrame, 
 def rival_numbers(rivals: Rivals) -> dict[str, float]:
     """Return what the page says of others' predictions: distance, rank, first token's share, gaps."""
     found: dict[str, float] = {}
-    for name in (*OTHERS, "even"):
+    for name in (*OTHERS, "ends", "even"):
         key = f"rivals_{name.replace('-', '_')}"
         texts = [text for text in TEXTS if name in rivals.said[text] or name not in OTHERS]
         found[f"{key}_W1"] = float(rivals.score(name, "W1")[0])
