@@ -45,17 +45,24 @@ def pieces(ask: Ask) -> Iterator[tuple[str, str]]:
         gap = "" if block == "instruction" else "\n\n"
 
 
+def in_template(tokenizer: Any, message: str) -> tuple[str, bool]:
+    """Return a message in the chat template, or as plain text of a tokenizer without one; and whether it is plain."""
+    plain = getattr(tokenizer, "chat_template", None) is None
+    return message if plain else apply_template(tokenizer, message), plain
+
+
 def write_ask(tokenizer: Any, ask: Ask) -> Prompt:
-    """Return a prompt in the chat template that knows where its passages are, with its answer."""
+    """Return a prompt that knows where its passages are, with its answer."""
     parts = list(pieces(ask))
     message = "".join(text for _, text in parts)
-    text = apply_template(tokenizer, message)
+    text, plain = in_template(tokenizer, message)
     marks: list[Mark] = []
     at = text.index(message)
     for part, written in parts:
         marks.append((at if marks else 0, part))
         at += len(written)
     if ask.begin:
+        text += "\n\n" if plain else ""
         marks.append((len(text), "begin"))
-    answer = f" {ask.answer}" if ask.begin else ask.answer
-    return tokenise(tokenizer, text + ask.begin, marks, answer, start=None)
+    answer = f" {ask.answer}" if ask.begin or plain else ask.answer
+    return tokenise(tokenizer, text + ask.begin, marks, answer, start=True if plain else None)

@@ -25,9 +25,10 @@ from posbias.engines import Engine
 from posbias.engines.local import LocalEngine
 from posbias.files import data_folder
 from posbias.lookup.answers import MOST, UNTIL, contains, find_holder, first_line
-from posbias.prompts import Prompt
+from posbias.prompts import tokenise
 from posbias.settings import Settings
 from studies.making import go_on
+from studies.questions.asks import in_template
 from studies.questions.rows import (
     SHA256,
     Passage,
@@ -155,10 +156,8 @@ def _answer(
     """Return by name the scores of the answers to one question, and their first lines."""
     asked = []
     for passages in prompts:
-        message = [{"role": "user", "content": write_message(question, passages)}]
-        text = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
-        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-        asked.append(Prompt(text, "", tuple(ids)))
+        text, plain = in_template(tokenizer, write_message(question, passages))
+        asked.append(tokenise(tokenizer, text, (), start=True if plain else None))
     rows = []
     for prompt, passages, found in zip(asked, prompts, engine.generate(asked, MOST, UNTIL), strict=True):
         line = first_line(found.text)

@@ -55,7 +55,7 @@ def put_in_orders(ranked: Ranked, ways: Mapping[str, tuple[str, str, int]]) -> l
     return asks
 
 
-def measure_likely_orders(settings: Settings, again: bool = False) -> xr.Dataset:
+def measure_likely_orders(settings: Settings, again: bool = False, heads: str = BEST) -> xr.Dataset:
     """Return right answers (question, remedy) to passages in orders by the likelihood, or to new questions *again*."""
     ways, first, name = (AGAIN, ASKED, "likely-again") if again else (ORDERS, SEEN, "likely-orders")
     rows = load_rows(settings)[first:]
@@ -66,7 +66,7 @@ def measure_likely_orders(settings: Settings, again: bool = False) -> xr.Dataset
 
     def read(k: int) -> Row:
         engine.forget()
-        ranked = Ranked(rows[k], engine, write, BEST, at=(rows[k].rank,))
+        ranked = Ranked(rows[k], engine, write, heads, at=(rows[k].rank,))
         [plain], asks = ranked.asks, put_in_orders(ranked, ways)
         prompts, row = [write(ask) for ask in asks], []
         for prompt, ask, (ranking, *_) in zip(prompts, asks, ways.values(), strict=True):
