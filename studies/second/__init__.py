@@ -10,10 +10,9 @@ which the prompt's form was chosen. With a question that repeats the beginning o
 form that SmolLM2 has in its template, Gemma writes the dots again and no fact; without this repetition it was right in
 42 of 48. Of real questions only 25 with the right passage alone (13 right).
 
-S-facts: with eight, 16 and 32 competing documents, plain text: the middle is lost if both ends (the first and the last
-    quarter of the list, rounded down, at least one document) are right more often than the rest, each with a 95 %
-    interval over sets above 0 and p at most .05; it is not lost if one of the two differences is at most .1 with its
-    whole interval; else open. We expect: SmolLM2 loses it at every length, Gemma does not at eight, and does at 32.
+S-facts: with eight, 16 and 32 competing documents, plain text: the middle is lost, not lost, or it is open, by the rule
+    of the whole book (:func:`posbias.lookup.scores.judge`: the first and the last document against those between). We
+    expect: SmolLM2 loses it at every length, Gemma does not at eight, and does at 32.
 S-neighbours: of Gemma's wrong answers that one other document states, more come from a neighbour than by chance (the
     interval over sets above what a draw among the others gives). We expect so, at 16 and 32.
 S-heads: the three heads that point right most often on eight sets point right in .9 of the prompts of others, at every
