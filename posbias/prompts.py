@@ -187,6 +187,8 @@ def apply_template(tokenizer: Any, message: str) -> str:
 
 def write_prompt(tokenizer: Any, task: str, ask: Ask, template: bool, special_tokens: bool) -> Prompt:
     """Return a prompt with its answer; start tokens stand in front of plain text, a template has its own."""
+    if not template:  # which goes on with the answer's beginning; models of no instructions would copy the dots
+        ask = replace(ask, question=ask.question.removesuffix(f" {ask.begin} …"))
     parts = list(pieces(task, ask))
     message = "".join(text for _, text in parts)
     if template:

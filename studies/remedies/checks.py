@@ -71,6 +71,8 @@ from studies.remedies.real import Real, count_alarms, read_alarms
 from studies.remedies.searched import NEW, AskedInOrder, Confirmed, Ordered, Searched
 from studies.remedies.tables import AS_IS, WORDS
 
+REAL = ("R-real", "M-helps")
+"""Rows of the ledger that are about real questions."""
 ROWS = {
     "R-oracle": ("oracle",),
     "R-alone": ("one-by-one-likely", "one-by-one-confident"),
@@ -112,7 +114,7 @@ def gain_check(
     seen: Evidence | Real | Ordered, row: str, part: str, rng: np.random.Generator, *, looks: int = 1
 ) -> Check:
     """Return the check that a remedy helps; undecided, too, if p times as many looks as there were is above .05."""
-    counted, where = ("questions", "Real questions: ") if row == "R-real" else ("sets", "")
+    counted, where = ("questions", "Real questions: ") if row in REAL else ("sets", "")
     x, gain = seen.table.loc[part], tables.gain_of(seen.right, part)
     range_ = f"{x['low']:+.2f} to {x['high']:+.2f}"
     passed = bool(x["verdict"] != "does harm")

@@ -39,6 +39,7 @@ PARTS = {
     "eight": part(partial(measure_places, places=8, at=(0, 3, 5, 7)), 100, 1100, both=False),
     "likely-again": part(partial(measure_likely_orders, again=True, heads=BEST), 250, 1100, both=False),
     "wiki-256": part(measure_all, 64, 256, both=False, batch_size=4, rule="cut", text=True),
+    "builtin-256": part(measure_all, 64, 256, both=False, batch_size=4),
 }
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""Answers about competing documents in plain text, by place and by the document they come from; and heads that fetch."""
+"""Answers about competing documents in plain text, by place and by the document they are from; heads that fetch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -19,14 +18,6 @@ from posbias.settings import Settings
 from studies.making import go_on
 from studies.remedies.engine import SetEngine
 from studies.remedies.measure import CHOOSE, CHOOSING, JUDGE, MEANINGS, Row, open_engine, provenance, unfinished
-
-QUESTION = "How does this sentence go on?"
-"""What is asked in plain text; the sentence begins behind *Answer:*, and is not repeated in the question."""
-
-
-def plain(context: Context) -> list[Ask]:
-    """Return what is asked of each document of a set."""
-    return [replace(ask, question=QUESTION) for ask in context.asks["competing"]]
 
 
 def writer(engine: SetEngine) -> Write:
@@ -51,7 +42,7 @@ def measure_facts(settings: Settings, places: int) -> xr.Dataset:
 
     def read(k: int) -> Row:
         engine.forget()
-        asks = plain(contexts[k])
+        asks = contexts[k].asks["competing"]
         prompts = [write(ask) for ask in asks]
         given = list(engine.generate(prompts, FACT_MOST, FACT_END))
         likely = list(engine.loglikelihood(prompts))
@@ -76,7 +67,7 @@ def measure_plain_heads(settings: Settings) -> xr.Dataset:
         contexts = make_contexts(Task("documents", 8), count, seed)
 
         def read(k: int, contexts: Sequence[Context] = contexts) -> Row:
-            shares = [attended(engine.reader, write(ask)) for ask in plain(contexts[k])]
+            shares = [attended(engine.reader, write(ask)) for ask in contexts[k].asks["competing"]]
             return {"attention": np.stack(shares).astype(np.float16)}
 
         rows = go_on(count, read, unfinished(settings, f"plain-heads-{name}"), "sets")

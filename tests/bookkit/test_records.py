@@ -147,7 +147,7 @@ def test_ledger_has_every_row_once_with_its_chapters():
     rows = ledger.read_ledger()
     ids = [row.row for row in rows]
     assert len(ids) == len(set(ids)) >= 86
-    sources = {"RA", "WU", "LN", "AP", "X", "BI", "DS", "RT", "GF", "C", "S", "Y", "D", "L", "R", "P"}
+    sources = {"RA", "WU", "LN", "AP", "X", "BI", "DS", "RT", "GF", "C", "S", "Y", "D", "L", "R", "M", "P"}
     assert {row.source for row in rows} == sources
     for row in rows:
         assert row.row.isascii() and row.row.startswith(f"{row.source}-")

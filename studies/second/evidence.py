@@ -1,0 +1,238 @@
+"""What ``results/second.nc`` says of a second model beside SmolLM2: tables and the page's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from jaxtyping import Bool, Float, Int
+
+from posbias.comparison.distances import normalised_wasserstein, spearman
+from posbias.heads import heads_table
+from posbias.lookup.reading import count_sources
+from posbias.lookup.scores import Verdict
+from studies.checks import ranged
+from studies.documents.evidence import LOST, Right, end_less_between, verdict_of, with_interval
+from studies.ladder.crossfit import Judged, large_judged
+from studies.reading import tables
+from studies.reading.evidence import later_share, near_share
+from studies.reading.questions import share_interval
+from studies.reading.rivals import among_mistakes
+from studies.reading.wrong import alike
+from studies.remedies.searched import Confirmed, confirmed_numbers
+from studies.results import load
+
+NAMES = {"smollm2": "SmolLM2", "gemma3": "Gemma"}
+LENGTHS = (8, 16, 32)
+"""Documents in a prompt."""
+OTHER = "gemma3"
+HEADS = 3
+"""How many heads point together."""
+RESAMPLES = {8: 400, 16: 400, 32: 100}
+"""Of sets, for each interval, by number of documents."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Hold what is kept of both models."""
+
+    kept: Mapping[str, xr.Dataset]
+
+    def right(self, model: str, places: int) -> Right:
+        """Return right answers by set and place, among documents that compete, in plain text."""
+        return np.asarray(self.kept[f"{model}.facts-{places}"]["correct"].values, dtype=float)
+
+    def source(self, model: str, places: int) -> Int[np.ndarray, "C P"]:
+        """Return the document that states each answer, from 0, by set and document asked for; -1 for none."""
+        return np.asarray(self.kept[f"{model}.facts-{places}"]["source"].values, dtype=int)
+
+    @cached_property
+    def mistakes(self) -> pd.DataFrame:
+        """The table of wrong answers."""
+        return mistake_table(self)
+
+    @cached_property
+    def verdicts(self) -> dict[tuple[str, int], Verdict]:
+        """Whether the middle is lost, by model and number of documents."""
+        return {(m, P): verdict_of(self.right(m, P)) for m in NAMES for P in LENGTHS}
+
+    def pointed(self, model: str) -> tuple[list[str], Bool[np.ndarray, "C P"]]:
+        """Return the heads that point best on the sets that choose, and where they point right together on others."""
+        entry = self.kept[f"{model}.heads"]
+        chosen, judged = (entry[name].values.astype(np.float32) for name in ("chosen_on", "judged_on"))
+        C, P = chosen.shape[:2]
+        at = chosen.argmax(-1).reshape(C * P, *chosen.shape[2:4])
+        best = heads_table(at, np.tile(np.arange(P), C), P).index[:HEADS].tolist()
+        layers, heads = np.array([[int(x) for x in name.split(".")] for name in best]).T
+        together = judged[:, :, layers, heads].mean(2).argmax(-1)
+        return best, together == np.arange(P)
+
+    @property
+    def real(self) -> Right:
+        """Gemma's right answers to real questions, by question and place."""
+        return np.asarray(self.kept[f"{OTHER}.eight"]["correct"].values, dtype=float)
+
+    @property
+    def confirmed(self) -> Confirmed:
+        """Gemma's answers to real questions under six ways, and as they are."""
+        return Confirmed(self.kept[f"{OTHER}.likely-again"])
+
+    @cached_property
+    def judged(self) -> dict[str, Judged]:
+        """Predictions of Gemma's influence from one text, and its influence in the other, each way."""
+        texts = [self.kept[f"{OTHER}.{name}"] for name in ("builtin-256", "wiki-256")]
+        return {"Wikipedia": large_judged(*texts), "built-in": large_judged(*texts[::-1])}
+
+
+def load_evidence() -> Evidence:
+    """Return what is kept."""
+    return Evidence(load("second"))
+
+
+def place_table(seen: Evidence) -> pd.DataFrame:
+    """Return right answers at the ends and between, and whether the middle is lost, of both models."""
+    rows = {}
+    for P in LENGTHS:
+        for model, name in NAMES.items():
+            x, found = seen.right(model, P), seen.verdicts[model, P]
+            first, last = (end_less_between(x, end) for end in (0, -1))
+            rows[P, name] = {
+                "first": x[:, 0].mean(),
+                "between": x[:, 1:-1].mean(),
+                "last": x[:, -1].mean(),
+                "first less between (95%)": with_interval(first, "+.2f"),
+                "last less between (95%)": with_interval(last, "+.2f"),
+                "the middle is": LOST[found.lost],
+            }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["documents", "model"])
+
+
+def mistake_table(seen: Evidence) -> pd.DataFrame:
+    """Return from which documents wrong answers are, and what is left for distance among them, of both models."""
+    rows = {}
+    for P in LENGTHS:
+        for model, name in NAMES.items():
+            counts = count_sources(seen.source(model, P))
+            total = counts.sum(0)
+            rows[P, name] = {
+                "wrong": total.sum() - total.trace(),
+                "from a neighbour": shown(near_share(total), *share_interval(counts, near_share)),
+                "by favoured places": near_share(tables.by_pulls(total)),
+                "from behind": shown(later_share(total), *share_interval(counts, later_share)),
+                "by chance": later_share(alike(total)),
+                "γ of mistakes": ranged(tables.of_resamples(counts, among_mistakes, RESAMPLES[P])),
+                "bonus of the right one": ranged(tables.of_resamples(counts, tables.bonus, RESAMPLES[P])),
+            }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["documents", "model"])
+
+
+def shown(share: float, low: float, high: float) -> str:
+    """Return a share with its interval.
+
+    >>> shown(0.5, 0.25, 0.75)
+    '50% (25 to 75)'
+    """
+    return f"{share:.0%} ({100 * low:.0f} to {100 * high:.0f})"
+
+
+def place_numbers(seen: Evidence) -> dict[str, Any]:
+    """Return what is said of places and of mistakes."""
+    found: dict[str, Any] = {}
+    mistakes = seen.mistakes
+    for model, name in NAMES.items():
+        for P in LENGTHS:
+            x, row, stem = seen.right(model, P), mistakes.loc[(P, name)], f"{model}_{P}"
+            shares = {"all": x, "first": x[:, 0], "middle": x[:, 1:-1], "last": x[:, -1]}
+            found |= {f"{stem}_{at}": float(y.mean()) for at, y in shares.items()}
+            found |= {f"{stem}_lost": LOST[seen.verdicts[model, P].lost], f"{stem}_wrong": int(row["wrong"])}
+            for short, of in ("near", "from a neighbour"), ("later", "from behind"), ("gamma", "γ of mistakes"):
+                found[f"{stem}_{short}"] = row[of]
+            found |= {f"{stem}_near_places": row["by favoured places"], f"{stem}_later_chance": row["by chance"]}
+            found[f"{stem}_bonus"] = row["bonus of the right one"]
+    return found
+
+
+def head_numbers(seen: Evidence) -> dict[str, Any]:
+    """Return which heads point, and how often they point right where they did not choose themselves."""
+    found: dict[str, Any] = {}
+    for model in NAMES:
+        best, hit = seen.pointed(model)
+        found |= {f"{model}_heads": ", ".join(best), f"{model}_points": float(hit.mean())}
+        found |= {f"{model}_points_least": float(hit.mean(0).min()), f"{model}_pointed": hit.size}
+    return found
+
+
+def real_numbers(seen: Evidence) -> dict[str, Any]:
+    """Return Gemma's right answers to real questions by place, without and with the right passage alone, and ways."""
+    x, floors = seen.real, seen.kept[f"{OTHER}.floors"]["correct"].values.astype(float)
+    first, last = (with_interval(end_less_between(x, end), "+.2f") for end in (0, -1))
+    found: dict[str, Any] = {
+        "real_asked": len(x),
+        "real_first": x[:, 0].mean(),
+        "real_middle": x[:, 1:-1].mean(),
+        "real_last": x[:, -1].mean(),
+        "real_first_said": first,
+        "real_last_said": last,
+        "real_closed": floors[:, 0].mean(),
+        "real_oracle": floors[:, 1].mean(),
+    }
+    return found | confirmed_numbers(seen.confirmed)
+
+
+SAID = {
+    "measured-attention": "attention, as measured, multiplied through the layers",
+    "layer-shares": "attention by positions alone, multiplied",
+    "contributions": "contributions",
+    "ends": "one over the distance from the nearer end, without a model",
+    "even": "equal shares",
+    "fixed-attention": "its own gradient, attention held fixed",
+    "influence": "influence in the other text",
+}
+"""Predictions of influence that the page compares."""
+
+
+def rollout_table(seen: Evidence) -> pd.DataFrame:
+    """Return distance and rank correlation of predictions of Gemma's influence, means of both ways."""
+    rows = {}
+    for name, title in SAID.items():
+        pairs = [(one.predicted[name], one.measured) for one in seen.judged.values()]
+        rows[title] = {
+            "distance": np.mean([normalised_wasserstein(*pair) for pair in pairs]),
+            "rank correlation": np.mean([spearman(*pair) for pair in pairs]),
+        }
+    rows[SAID["even"]]["rank correlation"] = np.nan
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("prediction")
+
+
+def influence_ends(seen: Evidence) -> dict[str, Float[np.ndarray, "3"]]:
+    """Return the first token's, the middle half's and the last token's influence, in units of an average token."""
+    found = {}
+    for text, one in seen.judged.items():
+        p = one.measured * len(one.measured)
+        n = len(p)
+        found[text] = np.array([p[0], p[n // 4 : -n // 4].mean(), p[-1]])
+    return found
+
+
+def rollout_numbers(seen: Evidence) -> dict[str, Any]:
+    """Return what is said of predictions of influence."""
+    table, found = rollout_table(seen), {}
+    for name, title in SAID.items():
+        short = name.replace("-", "_")
+        found |= {f"{short}_distance": table.loc[title, "distance"], f"{short}_rank": table.loc[title].iloc[1]}
+    found.pop("even_rank")
+    for text, ends in influence_ends(seen).items():
+        short = text.replace("-", "")
+        found |= {f"{short}_{at}": float(x) for at, x in zip(("first", "middle", "last"), ends, strict=True)}
+    return found
+
+
+def numbers(seen: Evidence) -> dict[str, Any]:
+    """Return all numbers of the page."""
+    found = place_numbers(seen) | head_numbers(seen) | real_numbers(seen) | rollout_numbers(seen)
+    return {f"second_{name}": x for name, x in found.items()}
