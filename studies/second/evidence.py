@@ -12,13 +12,13 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Bool, Float, Int
 
-from posbias.comparison.distances import normalised_wasserstein, spearman
+from posbias.comparison.distances import normalised_wasserstein, spearman, unit
 from posbias.heads import heads_table
 from posbias.lookup.reading import count_sources
 from posbias.lookup.scores import Verdict
 from studies.checks import ranged
 from studies.documents.evidence import LOST, Right, end_less_between, verdict_of, with_interval
-from studies.ladder.crossfit import Judged, large_judged
+from studies.ladder.crossfit import Judged, yardsticks
 from studies.reading import tables
 from studies.reading.evidence import later_share, near_share
 from studies.reading.questions import share_interval
@@ -86,7 +86,14 @@ class Evidence:
     def judged(self) -> dict[str, Judged]:
         """Predictions of Gemma's influence from one text, and its influence in the other, each way."""
         texts = [self.kept[f"{OTHER}.{name}"] for name in ("builtin-256", "wiki-256")]
-        return {"Wikipedia": large_judged(*texts), "built-in": large_judged(*texts[::-1])}
+        return {"Wikipedia": judged_by(*texts), "built-in": judged_by(*texts[::-1])}
+
+
+def judged_by(made_of: xr.Dataset, judging: xr.Dataset) -> Judged:
+    """Return the predictions from one text, and the influence in another."""
+    found = {name: unit(made_of["rollout"].sel(variant=kept).values) for name, kept in ROLLOUTS.items()}
+    rows = [x["influence_prompts"].values.astype(np.float64) for x in (made_of, judging)]
+    return Judged(found | yardsticks(rows[0]), rows[1], judging["document"].values)
 
 
 def load_evidence() -> Evidence:
@@ -184,13 +191,14 @@ def real_numbers(seen: Evidence) -> dict[str, Any]:
     return found | confirmed_numbers(seen.confirmed)
 
 
+ROLLOUTS = {"measured-attention": "kernels", "layer-shares": "b", "contributions": "contributions"}
+"""Rollouts, and what the entries call each."""
 SAID = {
     "measured-attention": "attention, as measured, multiplied through the layers",
     "layer-shares": "attention by positions alone, multiplied",
     "contributions": "contributions",
     "ends": "one over the distance from the nearer end, without a model",
     "even": "equal shares",
-    "fixed-attention": "its own gradient, attention held fixed",
     "influence": "influence in the other text",
 }
 """Predictions of influence that the page compares."""

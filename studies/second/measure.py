@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -13,11 +14,16 @@ from posbias.heads import attended
 from posbias.lookup.answers import FACT_END, FACT_MOST
 from posbias.lookup.contexts import Context, make_contexts
 from posbias.lookup.tasks import Task
+from posbias.measure.run import measure
 from posbias.prompts import Ask, write_prompt
 from posbias.settings import Settings
 from studies.making import go_on
 from studies.remedies.engine import SetEngine
 from studies.remedies.measure import CHOOSE, CHOOSING, JUDGE, MEANINGS, Row, open_engine, provenance, unfinished
+from studies.summaries import summarise
+
+QUANTITIES = ("mixing", "influence", "kernels", "contributions")
+"""What is measured of running text: less than of SmolLM2, whose ladder takes as long as all the rest."""
 
 
 def writer(engine: SetEngine) -> Write:
@@ -74,3 +80,9 @@ def measure_plain_heads(settings: Settings) -> xr.Dataset:
         dims = (f"set_{name}", "question", "layer", "head", "document")
         arrays[name] = (dims, rows["attention"], {"long_name": MEANINGS["attention"]})
     return xr.Dataset(arrays, attrs=provenance(settings) | {"form": "plain"})
+
+
+def measure_profiles(settings: Settings) -> xr.Dataset:
+    """Return influence by prompt, and what rollouts of attention and contributions predict of it."""
+    found = measure(replace(settings, quantities=QUANTITIES), progress=True)
+    return summarise(found, order=False)
