@@ -191,10 +191,8 @@ def write_prompt(tokenizer: Any, task: str, ask: Ask, template: bool, special_to
         ask = replace(ask, question=ask.question.removesuffix(f" {ask.begin} …"))
     parts = list(pieces(task, ask))
     message = "".join(text for _, text in parts)
-    if template:
-        text = apply_template(tokenizer, message)
-    else:
-        text = f"{message}\nAnswer:" + (" " if ask.begin else "")
+    end = ("\nAnswer:" if "question" in ask.layout else "\n") + (" " if ask.begin else "")
+    text = apply_template(tokenizer, message) if template else message + end
     marks: list[Mark] = []
     at = text.find(message)
     for part, written in parts if at >= 0 else ():

@@ -42,6 +42,8 @@ def test_a_tokenizer_without_a_template_is_asked_in_plain_text():
     assert prompt.text.endswith("Document [2](Title: A) me\n\nQuestion: who?\nAnswer:") and prompt.answer == " me"
     prompt = write_ask(tokenizer, asking_for(as_ask(question, 0)))
     assert prompt.text.endswith("(Title: B) b\n\nQuestion:") and prompt.answer == " who?"
+    plain = write_prompt(tokenizer, "documents", asking_for(TALK), False, True).text
+    assert plain.endswith("Document 2: b\n Question:") and "Answer:" not in plain
 
 
 def answers(source):
