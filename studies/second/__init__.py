@@ -13,6 +13,9 @@ form that SmolLM2 has in its template, Gemma writes the dots again and no fact; 
 M-facts: with eight, 16 and 32 competing documents, plain text: the middle is lost, not lost, or it is open, by the rule
     of the whole book (:func:`posbias.lookup.scores.judge`: the first and the last document against those between). We
     expect: SmolLM2 loses it at every length, Gemma does not at eight, and does at 32.
+    Sixteen *short* documents, the fact alone, were asked after Gemma had lost the middle of sixteen: a prompt of 16 has
+    more tokens than the 512 that most of its layers see, and a short one has fewer. If windows lose the middle, it is
+    not lost there; we expect that it is.
 M-neighbours: of Gemma's wrong answers that one other document states, more come from a neighbour than by chance (the
     interval over sets above what a draw among the others gives). We expect so, at 16 and 32.
 M-heads: the three heads that point right most often on eight sets point right in .9 of the prompts of others, at every

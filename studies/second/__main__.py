@@ -33,6 +33,7 @@ PARTS = {
     "facts-8": part(partial(measure_facts, places=8), 40, 300),
     "facts-16": part(partial(measure_facts, places=16), 40, 600),
     "facts-32": part(partial(measure_facts, places=32), 20, 1150),
+    "facts-16-short": part(partial(measure_facts, places=16, short=True), 40, 300),
     "heads": part(measure_plain_heads, 20, 300),
     "floors": part(measure_floors, 100, 200, both=False),
     "eight": part(partial(measure_places, places=8, at=(0, 3, 5, 7)), 100, 1100, both=False),

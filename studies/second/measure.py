@@ -40,8 +40,17 @@ def stated_by(text: str, asks: Sequence[Ask]) -> int:
     return next((k for k, ask in enumerate(asks) if ask.answer == text.strip()), -1)
 
 
-def measure_facts(settings: Settings, places: int) -> xr.Dataset:
-    """Return right answers (set, document asked for), and the document that each answer comes from."""
+def shortened(asks: Sequence[Ask]) -> list[Ask]:
+    """Return the same questions about documents of one sentence each, the fact alone."""
+    texts = tuple(f"{ask.begin} {ask.answer}." for ask in asks)
+    return [replace(ask, documents=texts) for ask in asks]
+
+
+def measure_facts(settings: Settings, places: int, short: bool = False) -> xr.Dataset:
+    """Return right answers (set, document asked for), and the document that each answer comes from.
+
+    ``short``: documents have the fact alone, a sentence in place of three.
+    """
     engine = open_engine(settings)
     write = writer(engine)
     contexts = make_contexts(Task("documents", places), settings.prompts, JUDGE)
@@ -49,6 +58,8 @@ def measure_facts(settings: Settings, places: int) -> xr.Dataset:
     def read(k: int) -> Row:
         engine.forget()
         asks = contexts[k].asks["competing"]
+        if short:
+            asks = shortened(asks)
         prompts = [write(ask) for ask in asks]
         given = list(engine.generate(prompts, FACT_MOST, FACT_END))
         likely = list(engine.loglikelihood(prompts))
@@ -58,10 +69,10 @@ def measure_facts(settings: Settings, places: int) -> xr.Dataset:
             "tokens": np.array([len(one.ids) for one in prompts], dtype=np.int16),
         }
 
-    rows = go_on(settings.prompts, read, unfinished(settings, f"plain-facts-{places}"), "sets")
+    rows = go_on(settings.prompts, read, unfinished(settings, f"plain-facts-{places}" + "-short" * short), "sets")
     meanings = MEANINGS | {"tokens": "of the prompt"}
     arrays = {name: (("set", "document"), x, {"long_name": meanings[name]}) for name, x in rows.items()}
-    return xr.Dataset(arrays, attrs=provenance(settings) | {"places": places, "form": "plain"})
+    return xr.Dataset(arrays, attrs=provenance(settings) | {"places": places, "form": "plain", "short": int(short)})
 
 
 def measure_plain_heads(settings: Settings) -> xr.Dataset:
