@@ -234,6 +234,9 @@ def rollout_numbers(seen: Evidence) -> dict[str, Any]:
         short = name.replace("-", "_")
         found |= {f"{short}_distance": table.loc[title, "distance"], f"{short}_rank": table.loc[title].iloc[1]}
     found.pop("even_rank")
+    for short, name in (("attention", "measured-attention"), ("contributions", "contributions"), ("even", "even")):
+        pairs = [(unit(x.predicted[name][1:]), unit(x.measured[1:])) for x in seen.judged.values()]
+        found[f"aside_{short}"] = float(np.mean([normalised_wasserstein(*pair) for pair in pairs]))
     for text, ends in influence_ends(seen).items():
         short = text.replace("-", "")
         found |= {f"{short}_{at}": float(x) for at, x in zip(("first", "middle", "last"), ends, strict=True)}

@@ -58,5 +58,5 @@ def test_without_a_browser_there_is_one_line(book, monkeypatch):
         print_route(book)
 
 
-def test_the_route_has_thirteen_pages():
-    assert len(route(ROOT)) == 13
+def test_the_route_has_fourteen_pages():
+    assert len(route(ROOT)) == 14
