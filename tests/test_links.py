@@ -207,6 +207,26 @@ def test_the_readme_says_why_and_what_helps_as_the_chapters_do():
     assert float(ends["why_first_drawn_alike"]) >= float(ends["why_first_text_alike"])
 
 
+def test_the_readme_says_what_a_second_model_does_as_the_chapter_does():
+    prose, kept = (ROOT / "README.md").read_text(), glued("second")
+    share = {name: f"{100 * float(x):.3g} %" for name, x in kept.items() if is_number(x)}
+    whole = {name: f"{float(x):.0%}".replace("%", " %") for name, x in kept.items() if is_number(x)}
+    near = kept["second_gemma3_16_near"].strip("'").split("%")[0]
+    for sentence in (
+        f"answers {whole['second_gemma3_8_all']} of such questions with eight documents "
+        f"(SmolLM2, asked in the same words, {whole['second_smollm2_8_all']})",
+        f"among sixteen it is lost ({share['second_gemma3_16_first']} first, "
+        f"{whole['second_gemma3_16_middle']} between, {share['second_gemma3_16_last']} last)",
+        f"{near} % of its wrong answers there are from a neighbour of the right document, where favoured places alone "
+        f"would give {whole['second_gemma3_16_near_places']},",
+    ):
+        assert sentence in prose
+    lost = {P: kept[f"second_gemma3_{P}_lost"].strip("'") for P in (8, 16)}
+    assert lost == {8: "cannot tell", 16: "lost"}
+    least, most = re.findall(r"\d+", kept["second_gemma3_16_later"])[1:]
+    assert float(least) / 100 < float(kept["second_gemma3_16_later_chance"]) < float(most) / 100
+
+
 def is_number(x):
     """Whether what is kept is a number."""
     try:

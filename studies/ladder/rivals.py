@@ -58,7 +58,7 @@ PAIRS = {
     "contributions": ("alti-logit", "contributions-own"),
 }
 """Pairs of which the page prints the difference in distance."""
-RULES = {"order": ("contributions", "power"), "beyond": ("contributions", "ends")}
+RULES = {"beyond": ("contributions", "ends")}
 """Pairs of which it prints the difference in rank correlation, by the text that judges."""
 DRAWS = 1000
 LEFT_OUT = ("norms", "last")

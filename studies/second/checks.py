@@ -14,7 +14,7 @@ from studies.reading.evidence import near_share
 from studies.reading.questions import share_interval
 from studies.reading.wrong import alike
 from studies.remedies.checks import gain_check
-from studies.second.evidence import LENGTHS, OTHER, SAID, Evidence, shown
+from studies.second.evidence import LENGTHS, OTHER, SAID, SHORT, Evidence, shown
 
 
 def lost(correct: Right) -> str:
@@ -38,11 +38,12 @@ def place_checks(seen: Evidence, rng: np.random.Generator) -> list[Check]:
         {"places of each set shuffled": shuffled}, "the middle is not lost with one of them",
         {"undecided": set(found.values()) != {"yes"}},
     )  # fmt: skip
-    return [first, *(gemma_check(seen, P, expected, rng) for P, expected in ((8, "no"), (32, "yes")))]
+    return [first, *(gemma_check(seen, P, expected, rng) for P, expected in ((8, "no"), (32, "yes"), (SHORT, "yes")))]
 
 
-def gemma_check(seen: Evidence, places: int, expected: str, rng: np.random.Generator) -> Check:
+def gemma_check(seen: Evidence, places: int | str, expected: str, rng: np.random.Generator) -> Check:
     """Return the check that Gemma's middle is lost with so many documents, or that it is not."""
+    many = "16 short" if places == SHORT else f"{places}"
     correct = seen.right(OTHER, places)
     found, ends = lost(correct), [with_interval(end_less_between(correct, end), "+.2f") for end in (0, -1)]
     said = "loses" if expected == "yes" else "does not lose"
@@ -52,7 +53,7 @@ def gemma_check(seen: Evidence, places: int, expected: str, rng: np.random.Gener
         taken = [lost(thinned(correct, rng)) == "no" for _ in range(20)]
         broken = {"three in ten right answers between the ends taken": taken}
     return Check(
-        "M-place", f"Gemma, {places}", f"Among {places} documents Gemma {said} the middle.",
+        "M-place", f"Gemma, {many}", f"Among {many} documents Gemma {said} the middle.",
         found != ("no" if expected == "yes" else "yes"),
         f"{len(correct)} sets: right {correct[:, 0].mean():.2f} first, {correct[:, 1:-1].mean():.2f} between, "
         f"{correct[:, -1].mean():.2f} last; above those between: {ends[0]} and {ends[1]}",

@@ -18,7 +18,7 @@ from posbias.lookup.reading import count_sources
 from posbias.lookup.scores import Verdict
 from studies.checks import ranged
 from studies.documents.evidence import LOST, Right, end_less_between, verdict_of, with_interval
-from studies.ladder.crossfit import Judged, yardsticks
+from studies.ladder.crossfit import Judged, left_arm, yardsticks
 from studies.reading import tables
 from studies.reading.evidence import later_share, near_share
 from studies.reading.questions import share_interval
@@ -30,6 +30,8 @@ from studies.results import load
 NAMES = {"smollm2": "SmolLM2", "gemma3": "Gemma"}
 LENGTHS = (8, 16, 32)
 """Documents in a prompt."""
+SHORT = "16-short"
+"""Sixteen documents of one sentence each."""
 OTHER = "gemma3"
 HEADS = 3
 """How many heads point together."""
@@ -43,8 +45,8 @@ class Evidence:
 
     kept: Mapping[str, xr.Dataset]
 
-    def right(self, model: str, places: int) -> Right:
-        """Return right answers by set and place, among documents that compete, in plain text."""
+    def right(self, model: str, places: int | str) -> Right:
+        """Return right answers by set and place, among competing documents in plain text; ``16-short`` is a form."""
         return np.asarray(self.kept[f"{model}.facts-{places}"]["correct"].values, dtype=float)
 
     def source(self, model: str, places: int) -> Int[np.ndarray, "C P"]:
@@ -161,6 +163,10 @@ def place_numbers(seen: Evidence) -> dict[str, Any]:
                 found[f"{stem}_{short}"] = row[of]
             found |= {f"{stem}_near_places": row["by favoured places"], f"{stem}_later_chance": row["by chance"]}
             found[f"{stem}_bonus"] = row["bonus of the right one"]
+        short = seen.right(model, SHORT)
+        shares = {"first": short[:, 0], "middle": short[:, 1:-1], "last": short[:, -1]}
+        found |= {f"{model}_short_{at}": float(y.mean()) for at, y in shares.items()}
+        found[f"{model}_short_tokens"] = float(seen.kept[f"{model}.facts-{SHORT}"]["tokens"].mean())
     return found
 
 
@@ -237,6 +243,9 @@ def rollout_numbers(seen: Evidence) -> dict[str, Any]:
     for short, name in (("attention", "measured-attention"), ("contributions", "contributions"), ("even", "even")):
         pairs = [(unit(x.predicted[name][1:]), unit(x.measured[1:])) for x in seen.judged.values()]
         found[f"aside_{short}"] = float(np.mean([normalised_wasserstein(*pair) for pair in pairs]))
+    one = seen.judged["Wikipedia"]
+    arms = {"measured": one.measured} | {k: one.predicted[k] for k in ("contributions", "measured-attention")}
+    found |= {f"arm_{k.replace('-', '_')}": left_arm(p) for k, p in arms.items()}
     for text, ends in influence_ends(seen).items():
         short = text.replace("-", "")
         found |= {f"{short}_{at}": float(x) for at, x in zip(("first", "middle", "last"), ends, strict=True)}

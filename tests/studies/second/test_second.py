@@ -62,6 +62,8 @@ def world(rng, sharp=0.9, slip=1):
         kept[f"gemma3.facts-{P}"] = answers(np.where(rng.random(asked.shape) < sharp, asked, asked + step))
         middle = (asked > 0) & (asked < P - 1) & (rng.random(asked.shape) < 0.8)
         kept[f"smollm2.facts-{P}"] = answers(np.where(middle, P - 1, asked))
+    for model in evidence.NAMES:
+        kept[f"{model}.facts-16-short"] = kept[f"{model}.facts-16"].assign(tokens=300)
     return kept
 
 
