@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float
 
-from posbias.comparison.distances import normalised_wasserstein
 from posbias.lookup.reading import count_sources
 from posbias.lookup.scores import LEVEL, flip_p_value, judge, paired_difference
 from studies.checks import Check
@@ -14,7 +13,7 @@ from studies.reading.evidence import near_share
 from studies.reading.questions import share_interval
 from studies.reading.wrong import alike
 from studies.remedies.checks import gain_check
-from studies.second.evidence import LENGTHS, OTHER, SAID, SHORT, Evidence, shown
+from studies.second.evidence import LENGTHS, OTHER, SAID, SHORT, Evidence, rollout_table, shown
 
 
 def lost(correct: Right) -> str:
@@ -141,7 +140,8 @@ def real_checks(seen: Evidence, rng: np.random.Generator) -> list[Check]:
 
 def rollout_checks(seen: Evidence) -> list[Check]:
     """Return the checks that measured attention fails in Gemma, too, and that contributions are nearer."""
-    far = {k: np.mean([normalised_wasserstein(x.predicted[k], x.measured) for x in seen.judged.values()]) for k in SAID}
+    table = rollout_table(seen)["distance"]
+    far = {name: float(table[title]) for name, title in SAID.items()}
     figure = ", ".join(f"{name} {far[name]:.3f}" for name in ("measured-attention", "ends", "contributions", "even"))
     said = {
         "attention": "Attention multiplied through the layers is further from influence than a U without a model.",

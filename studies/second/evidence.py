@@ -70,8 +70,8 @@ class Evidence:
         C, P = chosen.shape[:2]
         at = chosen.argmax(-1).reshape(C * P, *chosen.shape[2:4])
         best = heads_table(at, np.tile(np.arange(P), C), P).index[:HEADS].tolist()
-        layers, heads = np.array([[int(x) for x in name.split(".")] for name in best]).T
-        together = judged[:, :, layers, heads].mean(2).argmax(-1)
+        layers, heads = zip(*(name.split(".") for name in best), strict=True)
+        together = judged[:, :, np.array(layers, int), np.array(heads, int)].mean(2).argmax(-1)
         return best, together == np.arange(P)
 
     @property

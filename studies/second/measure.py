@@ -69,7 +69,9 @@ def measure_facts(settings: Settings, places: int, short: bool = False) -> xr.Da
             "tokens": np.array([len(one.ids) for one in prompts], dtype=np.int16),
         }
 
-    rows = go_on(settings.prompts, read, unfinished(settings, f"plain-facts-{places}" + "-short" * short), "sets")
+    rows = go_on(
+        settings.prompts, read, unfinished(settings, f"plain-facts-{places}{'-short' if short else ''}"), "sets"
+    )
     meanings = MEANINGS | {"tokens": "of the prompt"}
     arrays = {name: (("set", "document"), x, {"long_name": meanings[name]}) for name, x in rows.items()}
     return xr.Dataset(arrays, attrs=provenance(settings) | {"places": places, "form": "plain", "short": int(short)})
