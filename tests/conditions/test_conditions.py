@@ -174,7 +174,7 @@ def test_one_by_one_keeps_the_document_that_scores_best(world, by):
     scores = []
     for document in ASK.documents:
         if by == "likelihood":
-            text = f"Answer the question from these documents.\n\nDocument 1: {document}\nAnswer: Question:"
+            text = f"Answer the question from these documents.\n\nDocument 1: {document}\n Question:"
             ids, answer = tokenizer(text).input_ids, tokenizer(f" {ASK.question}").input_ids
             scores.append(Reader(model, shared=False).answer([0, *ids], answer)[0])
         else:
