@@ -219,6 +219,9 @@ def test_the_readme_says_what_a_second_model_does_as_the_chapter_does():
         f"{whole['second_gemma3_16_middle']} between, {share['second_gemma3_16_last']} last)",
         f"{near} % of its wrong answers there are from a neighbour of the right document, where favoured places alone "
         f"would give {whole['second_gemma3_16_near_places']},",
+        f"{whole['second_again_as_is']} of them are answered with all eight passages, "
+        f"{whole['second_again_search_alone']} with the search's first alone and "
+        f"{whole['second_again_one_by_one_likely']} with the likeliest alone; another order gains nothing that shows",
     ):
         assert sentence in prose
     lost = {P: kept[f"second_gemma3_{P}_lost"].strip("'") for P in (8, 16)}
