@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 
 from posbias.comparison.distances import normalised_wasserstein, spearman, unit
 from posbias.heads import heads_table
@@ -164,8 +164,8 @@ def place_numbers(seen: Evidence) -> dict[str, Any]:
                 found[f"{stem}_{short}"] = row[of]
             found |= {f"{stem}_near_places": row["by favoured places"], f"{stem}_later_chance": row["by chance"]}
             found[f"{stem}_bonus"] = row["bonus of the right one"]
-        short = seen.right(model, SHORT)
-        shares = {"first": short[:, 0], "middle": short[:, 1:-1], "last": short[:, -1]}
+        x = seen.right(model, SHORT)
+        shares = {"first": x[:, 0], "middle": x[:, 1:-1], "last": x[:, -1]}
         found |= {f"{model}_short_{at}": float(y.mean()) for at, y in shares.items()}
         found[f"{model}_short_tokens"] = float(seen.kept[f"{model}.facts-{SHORT}"]["tokens"].mean())
     return found
@@ -234,39 +234,22 @@ def rollout_table(seen: Evidence) -> pd.DataFrame:
     for name, title in SAID.items():
         pairs = [(one.predicted[name], one.measured) for one in seen.judged.values()]
         rows[title] = {
-            "distance": np.mean([normalised_wasserstein(*pair) for pair in pairs]),
-            "rank correlation": np.mean([spearman(*pair) for pair in pairs]),
+            "distance": float(np.mean([normalised_wasserstein(*pair) for pair in pairs])),
+            "rank correlation": float(np.mean([spearman(*pair) for pair in pairs])),
         }
     rows[SAID["even"]]["rank correlation"] = np.nan
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("prediction")
 
 
-def influence_ends(seen: Evidence) -> dict[str, Float[np.ndarray, "3"]]:
-    """Return the first token's, the middle half's and the last token's influence, in units of an average token."""
-    found = {}
-    for text, one in seen.judged.items():
-        p = one.measured * len(one.measured)
-        n = len(p)
-        found[text] = np.array([p[0], p[n // 4 : -n // 4].mean(), p[-1]])
-    return found
-
-
 def rollout_numbers(seen: Evidence) -> dict[str, Any]:
     """Return what is said of predictions of influence."""
-    table, found = rollout_table(seen), {}
-    for name, title in SAID.items():
-        short = name.replace("-", "_")
-        found |= {f"{short}_distance": table.loc[title, "distance"], f"{short}_rank": table.loc[title].iloc[1]}
-    found.pop("even_rank")
+    found: dict[str, Any] = {}
     for short, name in (("attention", "measured-attention"), ("contributions", "contributions"), ("even", "even")):
         pairs = [(unit(x.predicted[name][1:]), unit(x.measured[1:])) for x in seen.judged.values()]
         found[f"aside_{short}"] = float(np.mean([normalised_wasserstein(*pair) for pair in pairs]))
     one = seen.judged["Wikipedia"]
     arms = {"measured": one.measured} | {k: one.predicted[k] for k in ("contributions", "measured-attention")}
     found |= {f"arm_{k.replace('-', '_')}": left_arm(p) for k, p in arms.items()}
-    for text, ends in influence_ends(seen).items():
-        short = text.replace("-", "")
-        found |= {f"{short}_{at}": float(x) for at, x in zip(("first", "middle", "last"), ends, strict=True)}
     return found
 
 

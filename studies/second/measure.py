@@ -63,9 +63,8 @@ def measure_facts(settings: Settings, places: int, short: bool = False) -> xr.Da
 
     def read(k: int) -> Row:
         engine.forget()
-        asks = contexts[k].asks["competing"]
-        if short:
-            asks = shortened(asks)
+        whole = contexts[k].asks["competing"]
+        asks = shortened(whole) if short else list(whole)
         prompts = [write(ask) for ask in asks]
         given = list(engine.generate(prompts, FACT_MOST, FACT_END))
         likely = list(engine.loglikelihood(prompts))
