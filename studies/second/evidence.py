@@ -24,8 +24,8 @@ from studies.reading.evidence import later_share, near_share
 from studies.reading.questions import share_interval
 from studies.reading.rivals import among_mistakes
 from studies.reading.wrong import alike
-from studies.remedies.searched import Confirmed, confirmed_numbers
-from studies.remedies.tables import AS_IS
+from studies.remedies.searched import AGAIN, Confirmed, confirmed_numbers
+from studies.remedies.tables import AS_IS, gain_of, p_said
 from studies.results import load
 
 NAMES = {"smollm2": "SmolLM2", "gemma3": "Gemma"}
@@ -33,6 +33,16 @@ LENGTHS = (8, 16, 32)
 """Documents in a prompt."""
 SHORT = "16-short"
 """Sixteen documents of one sentence each."""
+WAYS = {
+    "as-is": "all eight, in the order of a search",
+    "search-last": "all eight in reverse, the search's best last",
+    "likely-last": "all eight, the likeliest last",
+    "likely-two": "the two likeliest, the likeliest last",
+    "heads-alone": "the one alone that three heads point at",
+    "search-alone": "the search's first alone",
+    "one-by-one-likely": "the likeliest alone",
+}
+"""Ways of sending passages, and what the page calls each."""
 OTHER = "gemma3"
 HEADS = 3
 """How many heads point together."""
@@ -85,6 +95,12 @@ class Evidence:
         """Gemma's answers to real questions under six ways, and as they are."""
         return Confirmed(self.kept[f"{OTHER}.likely-again"])
 
+    @property
+    def confirmed_before(self) -> Confirmed:
+        """SmolLM2's answers to the same questions, in its chat template."""
+        asked = self.confirmed.entry.sizes["question"]
+        return Confirmed(load("remedies")[AGAIN].isel(question=slice(asked)))
+
     @cached_property
     def judged(self) -> dict[str, Judged]:
         """Predictions of Gemma's influence from one text, and its influence in the other, each way."""
@@ -130,7 +146,8 @@ def mistake_table(seen: Evidence) -> pd.DataFrame:
             counts = count_sources(seen.source(model, P))
             total = counts.sum(0)
             rows[P, name] = {
-                "wrong": total.sum() - total.trace(),
+                "wrong": (seen.source(model, P) != np.arange(P)).sum(),
+                "in one document": total.sum() - total.trace(),
                 "from a neighbour": shown(near_share(total), *share_interval(counts, near_share)),
                 "by favoured places": near_share(tables.by_pulls(total)),
                 "from behind": shown(later_share(total), *share_interval(counts, later_share)),
@@ -159,7 +176,7 @@ def place_numbers(seen: Evidence) -> dict[str, Any]:
             x, row, stem = seen.right(model, P), mistakes.loc[(P, name)], f"{model}_{P}"
             shares = {"all": x, "first": x[:, 0], "middle": x[:, 1:-1], "last": x[:, -1]}
             found |= {f"{stem}_{at}": float(y.mean()) for at, y in shares.items()}
-            found |= {f"{stem}_lost": LOST[seen.verdicts[model, P].lost], f"{stem}_wrong": int(row["wrong"])}
+            found |= {f"{stem}_lost": LOST[seen.verdicts[model, P].lost], f"{stem}_wrong": int(row["in one document"])}
             for short, of in ("near", "from a neighbour"), ("later", "from behind"), ("gamma", "γ of mistakes"):
                 found[f"{stem}_{short}"] = row[of]
             found |= {f"{stem}_near_places": row["by favoured places"], f"{stem}_later_chance": row["by chance"]}
@@ -196,6 +213,20 @@ def real_numbers(seen: Evidence) -> dict[str, Any]:
         "real_oracle": floors[:, 1].mean(),
     }
     return found | confirmed_numbers(seen.confirmed)
+
+
+def way_table(seen: Evidence) -> pd.DataFrame:
+    """Return right answers of both models to the same questions under each way, gains, and how these differ."""
+    small, other, rows = seen.confirmed_before, seen.confirmed, {}
+    for name, title in WAYS.items():
+        row = {model: one.right[name].mean() for model, one in (("SmolLM2", small), ("Gemma", other))}
+        if name != AS_IS:
+            gains = [gain_of(one.right, name) for one in (small, other)]
+            said = [with_interval(paired_difference(x), "+.2f") for x in (*gains, gains[1] - gains[0])]
+            row |= dict(zip(("gain of SmolLM2 (95%)", "gain of Gemma (95%)", "difference (95%)"), said, strict=True))
+            row["p of Gemma's gain"] = p_said(other.table.loc[name, "p"])
+        rows[title] = row
+    return pd.DataFrame.from_dict(rows, orient="index").fillna("–").rename_axis("what is sent")
 
 
 def pointing_numbers(seen: Evidence) -> dict[str, Any]:
