@@ -212,7 +212,8 @@ def real_numbers(seen: Evidence) -> dict[str, Any]:
         "real_closed": floors[:, 0].mean(),
         "real_oracle": floors[:, 1].mean(),
     }
-    return found | confirmed_numbers(seen.confirmed)
+    small = {f"small_{name.replace('-', '_')}": float(seen.confirmed_before.right[name].mean()) for name in WAYS}
+    return found | small | confirmed_numbers(seen.confirmed)
 
 
 def way_table(seen: Evidence) -> pd.DataFrame:
