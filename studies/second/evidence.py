@@ -77,9 +77,9 @@ class Evidence:
     def pointed(self, model: str) -> tuple[list[str], Bool[np.ndarray, "C P"]]:
         """Return the heads that point best on the sets that choose, and where they point right together on others."""
         entry = self.kept[f"{model}.heads"]
-        chosen, judged = (entry[name].values.astype(np.float32) for name in ("chosen_on", "judged_on"))
+        chosen, judged = entry["chosen_on"].values.astype(int), entry["judged_on"].values.astype(np.float32)
         C, P = chosen.shape[:2]
-        at = chosen.argmax(-1).reshape(C * P, *chosen.shape[2:4])
+        at = chosen.reshape(C * P, *chosen.shape[2:])
         best = heads_table(at, np.tile(np.arange(P), C), P).index[:HEADS].tolist()
         layers, heads = zip(*(name.split(".") for name in best), strict=True)
         together = judged[:, :, np.array(layers, int), np.array(heads, int)].mean(2).argmax(-1)

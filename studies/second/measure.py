@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -83,10 +84,10 @@ def measure_facts(settings: Settings, places: int, short: bool = False) -> xr.Da
 
 
 def measure_plain_heads(settings: Settings) -> xr.Dataset:
-    """Return where each head points in each question, on the sets that chose and on those that judge."""
+    """Return where each head points in the sets that chose, and its attention to documents in those that judge."""
     engine = open_engine(settings)
     write = writer(engine)
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for name, seed, count in (("chosen_on", CHOOSE, CHOOSING), ("judged_on", JUDGE, settings.prompts)):
         contexts = make_contexts(Task("documents", 8), count, seed)
 
@@ -97,6 +98,9 @@ def measure_plain_heads(settings: Settings) -> xr.Dataset:
         rows = go_on(count, read, unfinished(settings, f"plain-heads-{name}"), "sets")
         dims = (f"set_{name}", "question", "layer", "head", "document")
         arrays[name] = (dims, rows["attention"], {"long_name": MEANINGS["attention"]})
+    dims, attention, _ = arrays["chosen_on"]
+    meaning = {"long_name": "the document, from 0, that has most of the head's attention"}
+    arrays["chosen_on"] = (dims[:-1], attention.argmax(-1).astype(np.int8), meaning)
     return xr.Dataset(arrays, attrs=provenance(settings) | {"form": "plain"})
 
 

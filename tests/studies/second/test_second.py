@@ -107,7 +107,9 @@ def test_three_heads_are_chosen_on_some_sets_and_judged_on_others():
     judged = shares.copy()
     judged[0, 0, 1:, :, 0] = 0  # but once not
     dims = ("question", "layer", "head", "document")
-    entry = xr.Dataset({"chosen_on": (("set_a", *dims), shares), "judged_on": (("set_b", *dims), judged)})
+    entry = xr.Dataset(
+        {"chosen_on": (("set_a", *dims[:-1]), shares.argmax(-1)), "judged_on": (("set_b", *dims), judged)}
+    )
     best, hit = evidence.Evidence({"gemma3.heads": entry}).pointed("gemma3")
     assert {*best} == {"1.0", "1.1", "2.0"} and (~hit).sum() == 1 and not hit[0, 0]
     assert checks.points(hit) and not checks.points(hit & (PLACES != 3))
