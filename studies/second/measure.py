@@ -31,6 +31,8 @@ from studies.summaries import summarise
 
 QUANTITIES = ("mixing", "influence", "kernels", "contributions")
 """What is measured of running text: less than of SmolLM2, whose ladder takes as long as all the rest."""
+POINTING = "gemma3.pointing"
+"""The entry that says where heads point in real questions."""
 
 
 def writer(engine: SetEngine) -> Write:
@@ -123,9 +125,13 @@ def measure_pointing(settings: Settings) -> xr.Dataset:
 def measure_pointed(settings: Settings, heads: str) -> xr.Dataset:
     """Return right answers to the same questions with the passage alone at which some heads point, as kept before."""
     rows, engine = load_rows(settings)[ASKED:], open_engine(settings)
-    shares = load("second")["gemma3.pointing"]["attention"].values.astype(np.float64)
+    kept = load("second")
+    if POINTING not in kept:
+        raise errors.invalid("pointed", "where heads point, by python -m studies.second pointing", "none")
+    shares = kept[POINTING]["attention"].values.astype(np.float64)
     if len(shares) < len(rows):
-        raise errors.invalid("prompts", f"at most {ASKED + len(shares)}, of which part pointing is kept", len(rows))
+        kept_of = f"at most {ASKED + len(shares)}, of which part pointing is kept"
+        raise errors.invalid("prompts", kept_of, settings.prompts)
 
     def read(k: int) -> Row:
         best = int(point(shares[k], read_heads(heads)).argmax())
