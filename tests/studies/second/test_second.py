@@ -128,6 +128,13 @@ def test_what_was_kept_is_what_the_page_says():
     assert with_interval(checks.paired_difference(lead), "+.2f") == evidence.real_numbers(seen)["real_last_said"]
 
 
+def test_the_difference_of_gains_is_that_of_the_second_model_less_the_first():
+    table = evidence.way_table(evidence.load_evidence()).drop(evidence.WAYS["as-is"])
+    gains = [table[f"{name} (95%)"].str.split().str[0].astype(float) for name in ("gain of SmolLM2", "gain of Gemma")]
+    apart = table["difference (95%)"].str.split().str[0].astype(float)
+    assert np.allclose(gains[1] - gains[0], apart, atol=0.011) and apart.min() < -0.1
+
+
 @pytest.mark.parametrize("given, source", [(" 1417", 0), ("1845", 1), (" 18", -1), ("", -1)])
 def test_an_answer_is_from_the_document_that_states_it(given, source):
     from studies.second.measure import stated_by
