@@ -17,11 +17,14 @@ from posbias.engines import Generated, Likelihood, has_ended
 from posbias.prompts import Prompt
 
 TOLERANCE, HALF = 1e-3, 0.5
-"""Nats by which an answer may differ where its prompt was not read whole, in 32 bits and in 16."""
+"""Nats that may be lost by rounding, in 32 bits and in 16."""
 BATCH, TOKENS = 8, 2**14
 """Prompts that are answered side by side, and tokens that they have in all, at most."""
 PIECE = 512
 """Most tokens read at a time into a cache: fused attention with a cache computes what the causal mask hides, too."""
+
+Ends = Callable[[Sequence[int], int], bool]
+"""Whether a token, behind those of an answer so far, ends it."""
 
 
 class Reader:
@@ -66,12 +69,17 @@ class Reader:
         told = float(logits.log_softmax(-1).gather(-1, tokens[:, None]).sum())
         return told, bool((logits.argmax(-1) == tokens).all())
 
-    def greedy(self, ids: Sequence[int], most: int, ends: Callable[[Sequence[int], int], bool]) -> list[int]:
+    def greedy(self, ids: Sequence[int], most: int, ends: Ends) -> list[int]:
         """Return the likeliest tokens behind a prompt, one after another, until the next one ``ends`` those so far."""
         tokens: list[int] = []
         while len(tokens) < most and not ends(tokens, token := int(self.logits((*ids, *tokens), 1)[0].argmax())):
             tokens.append(token)
         return tokens
+
+
+def rounding(model: Any) -> float:
+    """Return by how many nats an answer may differ where its prompt was not read whole."""
+    return TOLERANCE if next(model.parameters()).dtype.itemsize >= 4 else HALF
 
 
 def open_reader(model: Any, trial: Sequence[tuple[Sequence[int], Sequence[int]]], known: float | None = None) -> Reader:
@@ -80,10 +88,9 @@ def open_reader(model: Any, trial: Sequence[tuple[Sequence[int], Sequence[int]]]
     ``known`` is that answer's log-probability where its prompt was read whole before.
     """
     whole, one = Reader(model, shared=False), Reader(model)
-    most = TOLERANCE if next(model.parameters()).dtype.itemsize >= 4 else HALF
     try:
         found = [one.answer(*x)[0] for x in trial][-1]
-        if abs(found - (whole.answer(*trial[-1])[0] if known is None else known)) <= most:
+        if abs(found - (whole.answer(*trial[-1])[0] if known is None else known)) <= rounding(model):
             return one
     except Exception:  # caches that cannot be cut say so in many ways
         pass
@@ -197,10 +204,25 @@ class LocalEngine:
 
         for prompt in prompts:
             with self.changed(self.model, prompt):
-                ids = self.reader.greedy(prompt.ids, most, ends)
-                log = self.reader.answer(prompt.ids, ids)[0] if ids else float("nan")
+                ids, log = self._own_answer(prompt.ids, most, ends)
             self._count(len(prompt.ids) + len(ids))
             yield Generated(self.tokenizer.decode(ids), tuple(ids), log, len(ids), len(ids) == most)
+
+    def _own_answer(self, ids: Sequence[int], most: int, ends: Ends) -> tuple[list[int], float]:
+        """Return the likeliest tokens behind a prompt, and their log-probability.
+
+        Where prompts are read whole, because a change may depend on what follows, tokens are first found with a cache.
+        All read once more whole have to say the same, but for rounding, or each is found with all before it read again.
+        """
+        reader = self.reader
+        for one in (reader,) if reader.shared else (Reader(self.model), reader):
+            tokens = one.greedy(ids, most, ends)
+            logs = reader.logits((*ids, *tokens), len(tokens) + 1).log_softmax(-1)
+            told = logs[:-1].gather(-1, torch.tensor(tokens, dtype=torch.long)[:, None])[:, 0]
+            less = float((logs[:-1].amax(-1) - told).sum())
+            if less <= rounding(self.model) and (len(tokens) == most or ends(tokens, int(logs[-1].argmax()))):
+                break
+        return tokens, float(told.sum()) if tokens else float("nan")
 
     def _count(self, tokens: int) -> None:
         """Add a request to what was asked."""

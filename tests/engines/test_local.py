@@ -1,6 +1,6 @@
 """Answers that are made side by side are those that are made one by one."""
 
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import pytest
@@ -8,8 +8,9 @@ import torch
 from lookup_worlds import byte_tokenizer
 from measuring import HYBRIDS, make
 
+from posbias.conditions.each.parallel_windows import Condition
 from posbias.engines import has_ended
-from posbias.engines.local import BATCH, TOKENS, LocalEngine, batched
+from posbias.engines.local import BATCH, TOKENS, LocalEngine, Reader, batched
 from posbias.prompts import Ask, Prompt, write_prompt
 
 MOST = 6
@@ -98,3 +99,38 @@ def test_as_many_prompts_are_answered_side_by_side_as_have_so_many_tokens():
 
 def test_an_answer_does_not_end_before_its_first_word():
     assert not has_ended("\n", "\n") and not has_ended(" \n", "\n") and has_ended("a\n", "\n")
+
+
+def changed_answer(changed):
+    """Return an answer, the one with all read whole, how many tokens were read each time, and those of the prompt."""
+    tokenizer, read = byte_tokenizer(), []
+    model = make("llama", vocab_size=len(tokenizer), max_position_embeddings=512).eval()
+    (asked,) = prompts(tokenizer, 1)
+    with changed(model, asked):
+        whole = Reader(model, shared=False).greedy(asked.ids, MOST, lambda *_: False)
+    model.get_input_embeddings().register_forward_hook(lambda _, args, out: read.append(out.shape[1]))
+    (found,) = LocalEngine(model, tokenizer, changed=changed).generate([asked], MOST)
+    return found, whole, read, len(asked.ids)
+
+
+def test_a_changed_model_reads_its_prompt_twice_and_each_token_of_its_answer_once(monkeypatch):
+    monkeypatch.setattr("posbias.engines.local.PIECE", 8)  # a piece ends within a document
+    condition = Condition()
+    found, whole, read, size = changed_answer(condition.changed)
+    assert [*found.ids] == whole and len(whole) == MOST
+    assert read[-MOST:] == [1] * (MOST - 1) + [size + MOST] and sum(read[:-MOST]) == size
+
+
+def test_a_change_that_a_cache_cannot_follow_is_read_whole():
+    @contextmanager
+    def changed(model, prompt):
+        def lie(_, args, out):
+            return out.flip(-1) if out.shape[1] == 1 else out
+
+        handle = model.get_input_embeddings().register_forward_hook(lie)
+        yield
+        handle.remove()
+
+    found, whole, read, size = changed_answer(changed)
+    assert [*found.ids] == whole
+    assert read.count(size) == 2, "the prompt was read whole again"

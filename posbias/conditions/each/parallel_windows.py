@@ -61,16 +61,18 @@ def windows(spans: Sequence[tuple[int, int]], n: int) -> tuple[Bool[Tensor, "n n
     >>> positions.tolist(), seen[3].int().tolist()
     ([0, 1, 2, 1, 3], [1, 0, 0, 1, 0])
     """
-    document = torch.full((n,), -1)
-    positions = torch.arange(n)
+    last = spans[-1][1]
+    size = max(n, last)  # a prompt may be read in pieces
+    document = torch.full((size,), -1)
+    positions = torch.arange(size)
     first, longest = spans[0][0], max(stop - start for start, stop in spans)
     for k, (start, stop) in enumerate(spans):
         document[start:stop] = k
         positions[start:stop] = first + torch.arange(stop - start)
-    last = spans[-1][1]
-    positions[last:] = first + longest + torch.arange(n - last)
+    positions[last:] = first + longest + torch.arange(size - last)
+    document = document[:n]
     apart = (document[:, None] >= 0) & (document[None] >= 0) & (document[:, None] != document[None])
-    return torch.ones(n, n, dtype=torch.bool).tril() & ~apart, positions
+    return torch.ones(n, n, dtype=torch.bool).tril() & ~apart, positions[:n]
 
 
 def check_positions(config: Any) -> None:
