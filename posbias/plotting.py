@@ -1,4 +1,4 @@
-"""Figures: one style, one colour for each model family, and the panels that chapters share."""
+"""Figures: one style, and the panels that reports and chapters share."""
 
 from collections.abc import Mapping
 from importlib.resources import files
@@ -13,35 +13,6 @@ from posbias import errors
 
 STYLE = files("posbias") / "posbias.mplstyle"
 """The book's style file."""
-
-FAMILY_COLOURS = {
-    "bloom": "#0072B2",
-    "mpt": "#D55E00",
-    "falcon": "#009E73",
-    "llama": "#CC79A7",
-    "mistral": "#56B4E9",
-    "gpt2": "#8C6D00",
-    "measured": "#000000",
-}
-"""One colour for each model family in every figure; black is what was measured."""
-
-MODEL_COLOURS = {
-    **dict.fromkeys(("bloom-8", "bloom-12", "bloom-24"), FAMILY_COLOURS["bloom"]),
-    "mpt-12": FAMILY_COLOURS["mpt"],
-    "falcon-12": FAMILY_COLOURS["falcon"],
-    **dict.fromkeys(("llama-12", "llama-ntk-12"), FAMILY_COLOURS["llama"]),
-    "mistral-12": FAMILY_COLOURS["mistral"],
-    "gpt2-12": FAMILY_COLOURS["gpt2"],
-    "nope-12": "#5E3C99",
-}
-"""The colour of each reference model: its family's; the model without positions has its own."""
-
-MODEL_STYLES = {
-    **dict.fromkeys(MODEL_COLOURS, "-"),
-    **{"bloom-8": "--", "bloom-24": ":", "mpt-12": "-.", "llama-ntk-12": "--", "gpt2-12": "-.", "nope-12": ":"},
-}
-"""Line styles of the reference models: those of one colour differ."""
-
 
 UNIFORM = "uniform $1/n$"
 """Label of the line of equal shares."""
@@ -103,8 +74,7 @@ def plot_prediction(
         for k, (label, p) in enumerate(predictions.items()):
             style = LINE_STYLES[1 + k % (len(LINE_STYLES) - 1)]
             axes.plot(np.arange(len(p)), p, label=label, color=to_hex(f"C{k}"), linestyle=style)
-        black = FAMILY_COLOURS["measured"]
-        axes.plot(np.arange(len(measured)), measured, label="measured", color=black, linewidth=2.2, zorder=1.5)
+        axes.plot(np.arange(len(measured)), measured, label="measured", color="black", linewidth=2.2, zorder=1.5)
         if band is not None:
             axes.fill_between(np.arange(len(measured)), *band, color="#7f7f7f", alpha=0.4, linewidth=0, zorder=1.4)
         profile_axes(axes, len(measured))

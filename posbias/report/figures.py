@@ -9,7 +9,7 @@ from jaxtyping import Float
 from matplotlib.colors import LogNorm, to_hex
 from matplotlib.ticker import MaxNLocator
 
-from posbias.plotting import FAMILY_COLOURS, STYLE, plot_prediction
+from posbias.plotting import STYLE, plot_prediction
 from posbias.report.page import Figure, close_figure
 from posbias.report.stats import Evidence
 
@@ -48,7 +48,7 @@ def mixing_figure(mixing: Float[np.ndarray, "T"], band: tuple[np.ndarray, np.nda
     layers = np.arange(1, len(mixing) + 1)
     ax.bar(layers, mixing, color=to_hex("C0"))
     if band is not None:
-        ax.vlines(layers, *band, color=FAMILY_COLOURS["measured"], linewidth=1.2)
+        ax.vlines(layers, *band, color="black", linewidth=1.2)
     ax.set(xlabel="layer $t$ (1 is first)", ylabel=r"mixing $\lambda_t$")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     description = f"Mixing coefficient of {len(mixing)} layers: {', '.join(f'{x:.3f}' for x in mixing)}."

@@ -12,10 +12,10 @@ import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
-from posbias.plotting import MODEL_COLOURS
 from studies.checks import Check
 from studies.factor import tables as t
 from studies.factor.tables import Shares
+from studies.palette import MODEL_COLOURS
 from studies.results import of_kind
 
 Every = Mapping[str, Shares]

@@ -13,10 +13,10 @@ from jaxtyping import Float
 
 from posbias.comparison.distances import normalised_wasserstein, spearman, total_variation, unit
 from posbias.comparison.fits import power_fit
-from posbias.plotting import MODEL_COLOURS
 from posbias.predict import NAMES
 from studies.ladder.alignment_tables import limits_of
 from studies.ladder.rung_tables import all_profiles
+from studies.palette import MODEL_COLOURS
 from studies.results import load, of_kind
 
 MODELS = tuple(MODEL_COLOURS)

@@ -18,7 +18,6 @@ from studies.ladder.crossfit import (
     LARGE,
     TEXTS,
     Judged,
-    arm_table,
     group_means,
     half_beside_u,
     large_judged,
@@ -74,10 +73,6 @@ def judged_numbers(judged: Mapping[str, Judged]) -> dict[str, Any]:
         "predictions_llama": ranks.loc["contributions", "llama-12"],
         "predictions_llama_power": ranks.loc["power", "llama-12"],
     }
-    arms = arm_table(judged) > 1
-    for name in ("contributions", "measured attention"):
-        found[f"predictions_arm_{name}"] = int((arms[name] == arms["measured"]).sum())
-    found["predictions_arm_less"] = int((~arms["measured"]).sum())
     found = {k: x for k, x in found.items() if np.isfinite(x)}
     return {k.replace("-", "_").replace(" ", "_"): x for k, x in found.items()}
 

@@ -8,9 +8,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 
-from posbias.plotting import MODEL_COLOURS
 from studies.norms.simulated import NETWORKS, Simulated, last_row, opening
 from studies.norms.trained import READINGS, Trained
+from studies.palette import MODEL_COLOURS
 
 GREY = "#7f7f7f"
 LOOKS = {"no norm": ":", "LayerNorm": "-", "LayerNorm, residual": "--"}

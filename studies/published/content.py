@@ -17,10 +17,10 @@ from matplotlib.figure import Figure
 from posbias.measure.corpus import Corpus
 from posbias.measure.run import measure
 from posbias.models.loading import Source
-from posbias.plotting import MODEL_COLOURS
 from posbias.rollout.order import stochastic_monotonicity
 from posbias.settings import Settings
 from studies.checks import Check
+from studies.palette import MODEL_COLOURS
 from studies.reference import training_seeds
 from studies.reference.similarity import (
     BIN_WIDTH,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from posbias.plotting import FAMILY_COLOURS, profile_axes
+from posbias.plotting import profile_axes
+from studies.palette import FAMILY_COLOURS
 from studies.published.audit import Audit
 from studies.published.tables import VARIANTS, variant_profile
 

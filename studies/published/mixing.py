@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from scipy.stats import binomtest, spearmanr
 
 from posbias.comparison.multiplicity import holm
-from posbias.plotting import FAMILY_COLOURS, MODEL_COLOURS, MODEL_STYLES
 from studies.checks import Check
+from studies.palette import FAMILY_COLOURS, MODEL_COLOURS, MODEL_STYLES
 from studies.published import numbers as published
 from studies.results import load, of_kind
 

@@ -63,8 +63,7 @@ def write_message(pairs: Pairs, key: str) -> str:
     """Return what a user writes."""
     lines = ",\n ".join(f'"{one}": "{value}"' for one, value in pairs)
     return (
-        "Find the value of the given key in this JSON object.\n\n"
-        f'JSON data:\n{{{lines}}}\n\nKey: "{key}"\nIts value:'
+        f'Find the value of the given key in this JSON object.\n\nJSON data:\n{{{lines}}}\n\nKey: "{key}"\nIts value:'
     )
 
 

@@ -76,9 +76,7 @@ def _question(row: dict[str, Any]) -> Question:
     return Question(row["question"], tuple(row["answers"]), Passage(right["title"], right["text"]))
 
 
-def make_rows(
-    questions: Sequence[Question], count: int, places: int, seed: int = 0
-) -> list[Question]:
+def make_rows(questions: Sequence[Question], count: int, places: int, seed: int = 0) -> list[Question]:
     """Return questions that were drawn, each with the competitors that BM25 ranks highest.
 
     A question is left out if its own passage does not hold an accepted answer, as the metric sees it.
@@ -110,9 +108,7 @@ def _beside(question: Question, ranked: Sequence[Passage], places: int) -> Quest
             competitors.append(passage)
         if len(competitors) == places - 1:
             break
-    return replace(
-        question, competitors=tuple(competitors), rank=places - 1 if rank is None else rank
-    )
+    return replace(question, competitors=tuple(competitors), rank=places - 1 if rank is None else rank)
 
 
 def write_message(question: Question, passages: Sequence[Passage]) -> str:

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from posbias.models.loading import Source
-from posbias.plotting import MODEL_COLOURS
 from posbias.shipped import PREFIX
 from studies.making import Part, main
+from studies.palette import MODEL_COLOURS
 from studies.real.controls import measure_controls
 from studies.real.entries import measure_all, measure_long, measure_sinks, measure_use
 from studies.sizes import Untrained

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from posbias.comparison.distances import spearman
 from posbias.comparison.resampling import interval
-from posbias.plotting import MODEL_COLOURS
+from studies.palette import MODEL_COLOURS
 from studies.real.checks import first_shares
 from studies.real.tables import draw_profiles, gap_table, part_of, profile_of, within_prompts
 

@@ -13,9 +13,9 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from posbias.comparison.samples import Sample
-from posbias.plotting import MODEL_COLOURS, MODEL_STYLES
 from posbias.report.scoring import sample_of
 from studies.checks import Check
+from studies.palette import MODEL_COLOURS, MODEL_STYLES
 from studies.reference import distance_tables as falls
 from studies.reference.influence_tables import scaled
 

@@ -12,11 +12,11 @@ import xarray as xr
 from jaxtyping import Float
 
 from posbias.comparison.samples import SMOOTH, Sample, u_decisions
-from posbias.plotting import MODEL_COLOURS
 from posbias.report.scoring import sample_of
 from posbias.rollout.influence import influence_profile
 from posbias.rollout.profiles import u_shape
 from studies.checks import Check
+from studies.palette import MODEL_COLOURS
 from studies.reference import influence_tables
 from studies.reference.influence_tables import SMOOTH_LONG, scaled, shuffled, start_moved
 

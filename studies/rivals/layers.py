@@ -57,9 +57,7 @@ def read_layers(model: Any, ids: Int[Tensor, "n"]) -> list[Layer]:
     """Return the layers of a prompt; the model's attention has to be eager."""
     seen = model(ids[None], output_attentions=True, output_hidden_states=True, use_cache=False)
     if not seen.attentions or seen.attentions[0] is None:
-        raise ValueError(
-            "read_layers: expected a model with eager attention, received weights of no layer"
-        )
+        raise ValueError("read_layers: expected a model with eager attention, received weights of no layer")
     modules = family_of(model.config).layers(model)
     norms = [module.input_layernorm for module in modules[1:]] + [model.model.norm]
     each = zip(modules, seen.hidden_states, seen.attentions, norms, strict=False)

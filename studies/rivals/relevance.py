@@ -43,9 +43,7 @@ def _halved(module: nn.Module, args: Any, kwargs: Any) -> Any:
     return regiven(args, kwargs, lessened(given(args, kwargs), 0.5))
 
 
-def relevance_of(
-    model: Any, ids: Int[Tensor, "n"], *, fixed: bool = False
-) -> Float[np.ndarray, "n"]:
+def relevance_of(model: Any, ids: Int[Tensor, "n"], *, fixed: bool = False) -> Float[np.ndarray, "n"]:
     """Return each token's relevance for the likeliest next token's logit; negative is against it.
 
     With ``fixed`` attention is held and values get all of a product: relevance is conserved, as it
