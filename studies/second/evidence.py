@@ -50,6 +50,14 @@ RESAMPLES = {8: 400, 16: 400, 32: 100}
 """Of sets, for each interval, by number of documents."""
 
 
+def best_heads(points: Int[np.ndarray, "C P layer head"]) -> list[tuple[int, int]]:
+    """Return layer and number of the heads that point right most often, by set and document asked for."""
+    C, P = points.shape[:2]
+    names = heads_table(points.reshape(C * P, *points.shape[2:]).astype(int), np.tile(np.arange(P), C), P).index[:HEADS]
+    pairs = (name.split(".") for name in names)
+    return [(int(layer), int(head)) for layer, head in pairs]
+
+
 @dataclass(frozen=True, eq=False)
 class Evidence:
     """Hold what is kept of both models."""
@@ -77,13 +85,9 @@ class Evidence:
     def pointed(self, model: str) -> tuple[list[str], Bool[np.ndarray, "C P"]]:
         """Return the heads that point best on the sets that choose, and where they point right together on others."""
         entry = self.kept[f"{model}.heads"]
-        chosen, judged = entry["chosen_on"].values.astype(int), entry["judged_on"].values.astype(np.float32)
-        C, P = chosen.shape[:2]
-        at = chosen.reshape(C * P, *chosen.shape[2:])
-        best = heads_table(at, np.tile(np.arange(P), C), P).index[:HEADS].tolist()
-        layers, heads = zip(*(name.split(".") for name in best), strict=True)
-        together = judged[:, :, np.array(layers, int), np.array(heads, int)].mean(2).argmax(-1)
-        return best, together == np.arange(P)
+        best = [f"{layer}.{head}" for layer, head in best_heads(entry["chosen_on"].values)]
+        together = entry["judged_on"].values.astype(np.float32).mean(2).argmax(-1)
+        return best, together == np.arange(together.shape[1])
 
     @property
     def real(self) -> Right:

@@ -27,6 +27,7 @@ from studies.remedies.likely_orders import ASKED
 from studies.remedies.measure import CHOOSE, CHOOSING, JUDGE, MEANINGS, Row, open_engine, provenance, unfinished
 from studies.remedies.questions import is_right, load_rows
 from studies.results import load
+from studies.second.evidence import best_heads
 from studies.summaries import summarise
 
 QUANTITIES = ("mixing", "influence", "kernels", "contributions")
@@ -86,7 +87,7 @@ def measure_facts(settings: Settings, places: int, short: bool = False) -> xr.Da
 
 
 def measure_plain_heads(settings: Settings) -> xr.Dataset:
-    """Return where each head points in the sets that chose, and its attention to documents in those that judge."""
+    """Return where each head points in the sets that chose, and attention of the best ones in those that judge."""
     engine = open_engine(settings)
     write = writer(engine)
     arrays: dict[str, Any] = {}
@@ -101,8 +102,15 @@ def measure_plain_heads(settings: Settings) -> xr.Dataset:
         dims = (f"set_{name}", "question", "layer", "head", "document")
         arrays[name] = (dims, rows["attention"], {"long_name": MEANINGS["attention"]})
     dims, attention, _ = arrays["chosen_on"]
-    meaning = {"long_name": "the document, from 0, that has most of the head's attention"}
-    arrays["chosen_on"] = (dims[:-1], attention.argmax(-1).astype(np.int8), meaning)
+    points = attention.argmax(-1).astype(np.int8)
+    arrays["chosen_on"] = (
+        dims[:-1],
+        points,
+        {"long_name": "the document, from 0, that has most of the head's attention"},
+    )
+    dims, attention, about = arrays["judged_on"]
+    layers, heads = np.transpose(best_heads(points))
+    arrays["judged_on"] = ((*dims[:2], "best", dims[-1]), attention[:, :, layers, heads], about)
     return xr.Dataset(arrays, attrs=provenance(settings) | {"form": "plain"})
 
 

@@ -106,10 +106,11 @@ def test_three_heads_are_chosen_on_some_sets_and_judged_on_others():
         shares[:, q, 1, 0, q] = shares[:, q, 1, 1, q] = shares[:, q, 2, 0, q] = 1  # three heads point right
     judged = shares.copy()
     judged[0, 0, 1:, :, 0] = 0  # but once not
-    dims = ("question", "layer", "head", "document")
-    entry = xr.Dataset(
-        {"chosen_on": (("set_a", *dims[:-1]), shares.argmax(-1)), "judged_on": (("set_b", *dims), judged)}
-    )
+    points = shares.argmax(-1)
+    layers, heads = np.transpose(evidence.best_heads(points))
+    kept = {"chosen_on": (("set_a", "question", "layer", "head"), points)}
+    kept["judged_on"] = (("set_b", "question", "best", "document"), judged[:, :, layers, heads])
+    entry = xr.Dataset(kept)
     best, hit = evidence.Evidence({"gemma3.heads": entry}).pointed("gemma3")
     assert {*best} == {"1.0", "1.1", "2.0"} and (~hit).sum() == 1 and not hit[0, 0]
     assert checks.points(hit) and not checks.points(hit & (PLACES != 3))
