@@ -149,7 +149,7 @@ def numbers(table: pd.DataFrame) -> dict[str, Any]:
         found[f"memory_near_{quantity}"] = int(near(learnt, quantity).sum())
         found[f"memory_half_{quantity}"] = int(near_half(learnt, quantity).sum())
         found[f"memory_left_{quantity}"] = int(has_beginning(table, quantity).sum())
-    return found | {"memory_asked_networks": SEEDS * len(NAMES) * len(TEXTS)}
+    return found
 
 
 def draw_halves(table: pd.DataFrame) -> None:
