@@ -179,54 +179,6 @@ def searched_shown(seen: Evidence) -> pd.DataFrame:
     return shown
 
 
-STEPS = ("search-alone", "search-last", "one-by-one-likely", "likely-two", "heads-alone", "heads-last")
-"""Remedies that a reader is advised to try, the least demanding first."""
-
-
-def step_said(table: pd.DataFrame, name: str, counted: str) -> str:
-    """Return the gain of a remedy with its interval, how many sets or questions it was run on, and its verdict."""
-    if name not in table.index:
-        return "not run"
-    x = table.loc[name]
-    return f"{x['gain']:+.2f} ({x['low']:+.2f} to {x['high']:+.2f}), {x['sets']:.0f} {counted}, {x['verdict']}"
-
-
-def cost_said(seen: Evidence, name: str) -> str:
-    """Return requests, and tokens as a multiple of those as is: of invented facts, then of real questions."""
-    tables_of = [table for table in (seen.table, seen.confirmed.table) if name in table.index]
-    times = [f"{x.loc[name, 'tokens'] / x.loc[AS_IS, 'tokens']:.1f}" for x in tables_of]
-    requests = tables_of[-1].loc[name, "requests"]
-    if len({*times}) > 1:
-        times = [f"{x} ({of})" for x, of in zip(times, ("invented", "real"), strict=True)]
-    return f"{requests:.0f} request{'s' if requests > 1 else ''}, {' or '.join(dict.fromkeys(times))} × the tokens"
-
-
-def tuned_said(seed: int = 0) -> str:
-    """Return what the adapter that was trained at every place gains on its own sets, and of how many."""
-    kept = load("tune")
-    after, before = (kept[name]["correct"].values for name in (f"every.seed-{seed}.answers", "before.answers"))
-    gain = paired_difference(after.mean(1) - before.mean(1))
-    spread = f"{gain.mean:+.2f} ({gain.low:+.2f} to {gain.high:+.2f})"
-    return f"{spread}, from {before.mean():.0%} to {after.mean():.0%}, {len(after)} other sets"
-
-
-def steps_shown(seen: Evidence) -> pd.DataFrame:
-    """Return what each step of the page's advice gained on invented facts and on real questions, and its cost."""
-    rows, ordered = {}, seen.confirmed.table
-    for name in STEPS:
-        rows[WORDS[name]] = {
-            "invented facts": step_said(seen.table, name, "sets"),
-            "real questions, a search's order": step_said(ordered, name, "questions"),
-            "cost of an answer": cost_said(seen, name),
-        }
-    rows["an adapter, all documents"] = {
-        "invented facts": tuned_said(),
-        "real questions, a search's order": "not run",
-        "cost of an answer": "as is, after the training",
-    }
-    return pd.DataFrame(rows).T.rename_axis("step")
-
-
 def pointing_shown(seen: Evidence) -> pd.DataFrame:
     """Return how often heads point at the right document."""
     rows, right = {}, seen.right[AS_IS]
