@@ -219,8 +219,9 @@ class LocalEngine:
             tokens = one.greedy(ids, most, ends)
             logs = reader.logits((*ids, *tokens), len(tokens) + 1).log_softmax(-1)
             told = logs[:-1].gather(-1, torch.tensor(tokens, dtype=torch.long)[:, None])[:, 0]
-            less = float((logs[:-1].amax(-1) - told).sum())
-            if less <= rounding(self.model) and (len(tokens) == most or ends(tokens, int(logs[-1].argmax()))):
+            lost = float((logs[:-1].amax(-1) - told).sum())
+            nearly = (logs[-1] >= logs[-1].max() - rounding(self.model)).nonzero()[:, 0].tolist()
+            if lost <= rounding(self.model) and (len(tokens) == most or any(ends(tokens, one) for one in nearly)):
                 break
         return tokens, float(told.sum()) if tokens else float("nan")
 

@@ -101,7 +101,7 @@ def test_an_answer_does_not_end_before_its_first_word():
     assert not has_ended("\n", "\n") and not has_ended(" \n", "\n") and has_ended("a\n", "\n")
 
 
-def changed_answer(changed):
+def changed_answer(changed, until=""):
     """Return an answer, the one with all read whole, how many tokens were read each time, and those of the prompt."""
     tokenizer, read = byte_tokenizer(), []
     model = make("llama", vocab_size=len(tokenizer), max_position_embeddings=512).eval()
@@ -109,7 +109,7 @@ def changed_answer(changed):
     with changed(model, asked):
         whole = Reader(model, shared=False).greedy(asked.ids, MOST, lambda *_: False)
     model.get_input_embeddings().register_forward_hook(lambda _, args, out: read.append(out.shape[1]))
-    (found,) = LocalEngine(model, tokenizer, changed=changed).generate([asked], MOST)
+    (found,) = LocalEngine(model, tokenizer, changed=changed).generate([asked], MOST, until)
     return found, whole, read, len(asked.ids)
 
 
@@ -119,6 +119,14 @@ def test_a_changed_model_reads_its_prompt_twice_and_each_token_of_its_answer_onc
     found, whole, read, size = changed_answer(condition.changed)
     assert [*found.ids] == whole and len(whole) == MOST
     assert read[-MOST:] == [1] * (MOST - 1) + [size + MOST] and sum(read[:-MOST]) == size
+
+
+def test_a_changed_model_that_ends_its_answer_is_not_read_again():
+    changed = Condition().changed
+    whole, *_ = changed_answer(changed)
+    found, _, read, size = changed_answer(changed, until=whole.text[2])
+    assert whole.text.startswith(found.text) and 0 < len(found.ids) < MOST
+    assert read == [size, *[1] * len(found.ids), size + len(found.ids)]
 
 
 def test_a_change_that_a_cache_cannot_follow_is_read_whole():
