@@ -8,6 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 WORD = re.compile(r"\w+")
+PIECE, SENTENCE = re.compile(r"[,;:()\"“”]"), re.compile(r"(?<!\b[A-Z])[.!?](?=\s|$)")
+"""Where a name ends even if the next word is one, too, and, but for initials, where a next word has a capital anyway."""
+THOUSANDS = re.compile(r"(?<=\d),(?=\d{3})")
 
 
 def search_scores(line: str, passages: Sequence[str]) -> np.ndarray:
@@ -48,3 +51,22 @@ def holds_all(names: Sequence[str], passage: str) -> bool:
     """Say whether a passage holds all names as whole words, whatever their capitals; no names are held by none."""
     text = f" {' '.join(WORD.findall(passage)).lower()} "
     return bool(names) and all(f" {name.lower()} " in text for name in names)
+
+
+def names_apart(line: str, question: str) -> list[str]:
+    """Return names and numbers as :func:`new_names`, but none across punctuation, and each sentence has a first word.
+
+    >>> names_apart("John, Paul and Ringo. However, it was in 1,965.", "who?")
+    ['Paul', 'Ringo', '1965']
+    """
+    found = []
+    for sentence in SENTENCE.split(THOUSANDS.sub("", line)):
+        first, *others = PIECE.split(sentence)
+        found += new_names(first, question)
+        found += [name for piece in others for name in new_names(f"so {piece}", question)]
+    return found
+
+
+def holds_apart(names: Sequence[str], passage: str) -> bool:
+    """Say whether a passage holds all of these names, with numbers written either way."""
+    return holds_all(names, THOUSANDS.sub("", passage))
