@@ -9,7 +9,7 @@ import numpy as np
 
 WORD = re.compile(r"\w+")
 PIECE, SENTENCE = re.compile(r"[,;:()\"“”]"), re.compile(r"(?<!\b[A-Z])[.!?](?=\s|$)")
-"""Where a name ends even if the next word is one, too, and, but for initials, where a next word has a capital anyway."""
+"""Where a name ends even if another follows, and where a sentence does, after which any word has a capital."""
 THOUSANDS = re.compile(r"(?<=\d),(?=\d{3})")
 
 
