@@ -178,7 +178,7 @@ def search_numbers(entry: xr.Dataset, searched: xr.Dataset) -> dict[str, Any]:
     found |= {"asked_first": int((rank == 0).sum()), "asked_two": int((rank <= 1).sum())}
     closed = load("questions")[FLOORS]["correct"].sel(given="none").values[question] == 1
     named, right = searched["named_by"].values, searched["named_right"].values == 1
-    looked = (named == 1) & right
+    looked, apart = (named == 1) & right, searched["apart_by"].values
     unknown = {"searched": hits, **either_of, "looked": looked}
     unknown["then"] = looked | (named != 1) & either_of["searched_two"]
     found |= {f"unknown_{name}": int(x[~closed].sum()) for name, x in unknown.items()}
@@ -187,6 +187,9 @@ def search_numbers(entry: xr.Dataset, searched: xr.Dataset) -> dict[str, Any]:
         "looked_one": int((named == 1).sum()),
         "looked_one_right": int(right[named == 1].sum()),
         "looked_several": int((named > 1).sum()),
+        "looked_none": int((searched["names"].values > 0).sum() - (named > 0).sum()),
+        "apart_one": int((apart == 1).sum()),
+        "apart_one_right": int(searched["apart_right"].values[apart == 1].sum()),
         "left": int((named != 1).sum()),
     }
     for name, x in {"deletion": deletion, "searched": hits, **either_of}.items():
@@ -206,6 +209,7 @@ def wrong_numbers(searched: xr.Dataset) -> dict[str, int]:
         "asked": named.size,
         "names": (still["names"].values > 0).sum(),
         "one": (named == 1).sum(),
+        "apart_one": (still["apart_by"].values == 1).sum(),
     }
     found |= {"several": (named > 1).sum(), "none": (named == 0).sum()}
     return {f"wrong_{name}": int(x) for name, x in found.items()}

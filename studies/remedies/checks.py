@@ -44,7 +44,7 @@ R-real, ``likely again``, set on 2026-11-30 before its run
     alone against the search's first alone. With 200 questions a difference of .11 is seen in four of five samples. We
     expect the gains of the 100 to be smaller: .2, .15, .1, .15, .1 and .1, of which the first two, at least, help; that
     alone is ahead of last (by about .1); and that the other two pairs stay undecided.
-R-real, at four places, set on 2026-11-30 before their run; documents that do not see one another were not run
+R-real, at four places, set on 2026-11-30 before their runs
     ten sharper heads and documents that do not see one another, on the first 50 questions, each judged as the remedies
     at four places above. We expect neither to help, as on invented facts, and the second to do harm.
 R-alarm, ``real``, set on 2026-11-29 before it was counted
