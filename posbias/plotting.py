@@ -23,22 +23,12 @@ def use_style() -> None:
     plt.style.use(str(STYLE))
 
 
-def profile_axes(ax: Axes, n: int, *, ylabel: bool = True) -> Axes:
+def profile_axes(ax: Axes, n: int) -> Axes:
     """Label axes for influence profiles over n positions and draw the uniform 1/n as a dashed line."""
     ax.axhline(1 / n, color="#7f7f7f", linestyle="--", linewidth=0.9, zorder=1, label=UNIFORM)
     ax.set_xlim(-0.01 * n, 1.01 * n)
     ax.set_xlabel("token position $j$ (0 is first)")
-    if ylabel:
-        ax.set_ylabel("influence $p_j$")
-    return ax
-
-
-def plot_profiles(ax: Axes, profiles: Mapping[str, np.ndarray], *, styles: Mapping[str, str]) -> Axes:
-    """Draw influence profiles of one length on a logarithmic influence axis; line ``styles`` are by label, too."""
-    n = len(next(iter(profiles.values())))
-    for label, p in profiles.items():
-        ax.plot(np.arange(n), p, label=label, linestyle=styles.get(label, "-"))
-    profile_axes(ax, n).set_yscale("log")
+    ax.set_ylabel("influence $p_j$")
     return ax
 
 

@@ -1,4 +1,11 @@
-"""Colours and line styles of model families and of the reference models, one for all figures."""
+"""Colours and line styles of model families and reference models, one for all figures, and curves of profiles."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from posbias.plotting import profile_axes
 
 FAMILY_COLOURS = {
     "bloom": "#0072B2",
@@ -27,3 +34,12 @@ MODEL_STYLES = {
     **{"bloom-8": "--", "bloom-24": ":", "mpt-12": "-.", "llama-ntk-12": "--", "gpt2-12": "-.", "nope-12": ":"},
 }
 """Line styles of the reference models: those of one colour differ."""
+
+
+def plot_profiles(ax: Axes, profiles: Mapping[str, np.ndarray], *, styles: Mapping[str, str]) -> Axes:
+    """Draw influence profiles of one length on a logarithmic influence axis; line ``styles`` are by label, too."""
+    n = len(next(iter(profiles.values())))
+    for label, p in profiles.items():
+        ax.plot(np.arange(n), p, label=label, linestyle=styles.get(label, "-"))
+    profile_axes(ax, n).set_yscale("log")
+    return ax

@@ -26,7 +26,7 @@ SHARED += ("studies.checks", "studies.palette")
 """What every study may import beside posbias."""
 AGAIN = "studies.second"
 """Asks a second model what the other studies asked, by their means; nothing imports it."""
-MOST_LINES = 15_520
+MOST_LINES = 15_525
 """Of the whole package. `python tests/limits.py` prints those of every folder and page, which nothing holds."""
 FILE_LINES, FUNCTION_LINES, COLUMNS = 400, 40, 120
 """What a reader can hold in mind: a file's lines, a function's without its docstring, and the columns of a line."""

@@ -7,6 +7,7 @@ a finger that slips to one side, so b is for one that does not. Intervals are ov
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -137,38 +138,54 @@ def law_features(apart: Float[np.ndarray, "P P"]) -> Float[np.ndarray, "P P K"]:
 
 
 def fit_choices(
-    features: Float[np.ndarray, "Q D K"], counts: Float[np.ndarray, "Q D"]
-) -> tuple[Float[np.ndarray, "K"], float]:
-    """Return the coefficients of a multinomial logit, and its log-likelihood, by Newton's method."""
-    flat = features.reshape(-1, features.shape[-1])
-    w, ridge = np.zeros(flat.shape[1]), 2 * RIDGE * np.eye(flat.shape[1])
-    total = counts.sum(1, keepdims=True)
+    features: Float[np.ndarray, "Q D K"], counts: Float[np.ndarray, "*B Q D"]
+) -> tuple[Float[np.ndarray, "*B K"], Any]:
+    """Return the coefficients of a multinomial logit, and its log-likelihood, by Newton's method.
+
+    Of several tables of counts each is fitted by itself, all at once.
+    """
+    Q, D, K = features.shape
+    each = counts.reshape(-1, Q, D)
+    w, ridge = np.zeros((len(each), K)), 2 * RIDGE * np.eye(K)
+    total = each.sum(-1, keepdims=True)
     for _ in range(STEPS):
-        p = softmax(features @ w, axis=-1)
-        expected = total * p
-        slope = (counts - expected).ravel() @ flat - ridge @ w
-        means = (p[:, None] @ features)[:, 0]
-        curve = (flat.T * expected.ravel()) @ flat - (means.T * total[:, 0]) @ means
-        step = np.linalg.solve(curve + ridge, slope)
-        w += step * min(1.0, 3.0 / max(np.abs(step).max(), 1e-12))
-        if np.abs(step).max() < 1e-8:
+        p = shares_of(features, w)
+        slope = (each - total * p).reshape(-1, Q * D) @ features.reshape(-1, K) - w @ ridge
+        curve = ridge + sum(_curvature(features[q], p[:, q], total[:, q]) for q in range(Q))
+        step = np.linalg.solve(curve, slope[..., None])[..., 0]
+        longest = np.abs(step).max(-1, keepdims=True)
+        w += step * np.minimum(1.0, 3.0 / np.maximum(longest, 1e-12))
+        if longest.max() < 1e-8:
             break
-    return w, log_likelihood(softmax(features @ w, axis=-1), counts)
+    of_tables = counts.shape[:-2]
+    return w.reshape(*of_tables, K), log_likelihood(shares_of(features, w), each).reshape(of_tables)[()]
 
 
-def log_likelihood(p: Float[np.ndarray, "Q D"], counts: Float[np.ndarray, "Q D"]) -> float:
+def shares_of(features: Float[np.ndarray, "Q D K"], w: Float[np.ndarray, "B K"]) -> Float[np.ndarray, "B Q D"]:
+    """Return the shares that coefficients give."""
+    return np.asarray(softmax(np.moveaxis(features @ w.T, -1, 0), axis=-1))
+
+
+def _curvature(
+    features: Float[np.ndarray, "D K"], p: Float[np.ndarray, "B D"], total: Float[np.ndarray, "B 1"]
+) -> Float[np.ndarray, "B K K"]:
+    """Return what the answers to one question add to the curvature: how many, times the covariance of features."""
+    means = p @ features
+    return total[..., None] * ((features.T * p[:, None]) @ features - means[:, :, None] * means[:, None])
+
+
+def log_likelihood(p: Float[np.ndarray, "*B Q D"], counts: Float[np.ndarray, "*B Q D"]) -> Any:
     """Return the log-likelihood of counts; what was not seen adds nothing."""
-    return float((counts * np.log(np.where(counts > 0, p, 1.0))).sum())
+    return (counts * np.log(np.where(counts > 0, p, 1.0))).sum((-2, -1))
 
 
 def fit_law(
-    counts: Float[np.ndarray, "P P"], apart: Float[np.ndarray, "P P"] | None = None
-) -> tuple[float, Float[np.ndarray, "P"], float]:
-    """Return sharpness, pulls and log-likelihood; ``apart`` has distances in another unit."""
-    P = len(counts)
-    w, found = fit_choices(law_features(distances(P) if apart is None else apart), counts)
-    pulls = np.concatenate([[0.0], w[:-1]])
-    return float(w[-1]), pulls - pulls.mean(), found
+    counts: Float[np.ndarray, "*B P P"], apart: Float[np.ndarray, "P P"] | None = None
+) -> tuple[Any, Float[np.ndarray, "*B P"], Any]:
+    """Return sharpness, pulls and log-likelihood of each table; ``apart`` has distances in another unit."""
+    w, found = fit_choices(law_features(distances(counts.shape[-1]) if apart is None else apart), counts)
+    pulls = np.concatenate([np.zeros((*w.shape[:-1], 1)), w[..., :-1]], axis=-1)
+    return w[..., -1], pulls - pulls.mean(-1, keepdims=True), found
 
 
 def count_sources(source: Int[np.ndarray, "C P"]) -> Float[np.ndarray, "C P P"]:
@@ -198,19 +215,18 @@ def fit_reading(source: Int[np.ndarray, "C P"], resamples: int = RESAMPLES) -> R
         expected = f"{P * FEWEST // 2} answers or more in one document, {FEWEST} of them wrong"
         raise errors.invalid("reading", expected, received)
     sharpness, pulls, found = fit_law(total)
-    drawn = [fit_law(np.tensordot(w, counts, 1))[:2] for w in resample_weights(C, resamples)]
-    low, high = interval(np.array([drawn_sharpness for drawn_sharpness, _ in drawn]))
-    each = np.array([drawn_pulls for _, drawn_pulls in drawn])
+    drawn, each, _ = fit_law(np.tensordot(resample_weights(C, resamples), counts, 1))
+    low, high = interval(drawn)
     table = log_likelihood(total / np.maximum(total.sum(1, keepdims=True), 1), total)
     return Reading(
         total,
         C,
         int((source < 0).sum()),
-        sharpness,
+        float(sharpness),
         (float(low), float(high)),
         pulls,
         np.stack(interval(each)),
         np.stack(interval(end_pulls(each).T)),
-        found,
-        2 * (table - found),
+        float(found),
+        float(2 * (table - found)),
     )

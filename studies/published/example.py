@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from posbias import alibi_slopes, influence_profile, normalised_wasserstein, structured_kernels
 from posbias.comparison.distances import spearman, total_variation, unit
 from posbias.comparison.fits import power_fit
-from posbias.plotting import plot_profiles
 from posbias.rollout.clock import hop_distribution
+from studies.palette import plot_profiles
 
 TOKENS, LAYERS, HEADS, LAMBDA = 64, 12, 8, 0.1
 TITLES = {"no residual, λ = 1": (1.0, (0.12, 1.2)), "fixed λ = 1/2": (0.5, (0.55, 0.42))}

@@ -23,7 +23,7 @@ def draw_audit(seen: Audit) -> Figure:
             p = variant_profile("bloom", v, n, reading=reading)
             ax.plot(p, style, color=FAMILY_COLOURS["bloom"], label=name)
         ax.plot(seen.measured, color=FAMILY_COLOURS["measured"], linewidth=0.8, label="measured")
-        profile_axes(ax, n, ylabel=v == "b")
+        profile_axes(ax, n).set_ylabel("influence $p_j$" if v == "b" else "")
         ax.set(yscale="log", title=VARIANTS[v])
     ticks = (0.002, 0.005, 0.01, 0.02, 0.05)
     axes[0].set_yticks(ticks, labels=map(str, ticks))

@@ -229,18 +229,14 @@ def sharpness_table(seen: Evidence) -> pd.DataFrame:
 
 def unit_draws(seen: Evidence, draws: int = 100) -> pd.DataFrame:
     """Return by unit the mean miss of log γ in resamples of the sets."""
-    weights = {name: resample_weights(len(x), draws, seed=1) for name, x in seen.sets.items()}
-    rows = []
-    for k in range(draws):
-        picked = {name: np.tensordot(weights[name][k], x, 1) for name, x in seen.sets.items()}
-        rows.append(tables.unit_misses(seen.entries, picked))
-    return pd.DataFrame(rows)
+    drawn = {name: np.tensordot(resample_weights(len(x), draws, seed=1), x, 1) for name, x in seen.sets.items()}
+    return pd.DataFrame(tables.unit_misses(seen.entries, drawn))
 
 
 def unit_numbers(seen: Evidence) -> dict[str, Any]:
     """Return by unit the mean miss of log γ, and in which share of resamples the share of the list is nearest."""
     misses, drawn = tables.unit_misses(seen.entries, seen.totals), unit_draws(seen)
-    numbers = {f"reading_miss_{unit}": x for unit, x in misses.items()}
+    numbers = {f"reading_miss_{unit}": float(x) for unit, x in misses.items()}
     for unit in ("places", "tokens"):
         numbers[f"reading_unit_{unit}"] = (drawn["share"] < drawn[unit]).mean()
     gap = drawn["places"] - drawn["share"]
@@ -280,36 +276,38 @@ def other_numbers(seen: Evidence) -> dict[str, Any]:
     return {f"reading_{name}": x for name, x in numbers.items()}
 
 
-def later_share(counts: Float[np.ndarray, "P P"]) -> float:
+def later_share(counts: tables.Tables) -> Any:
     """Return which share of wrong answers is from a document behind the right one.
 
-    >>> later_share(np.array([[5.0, 1, 1], [2, 5, 0], [0, 0, 5]]))
+    >>> float(later_share(np.array([[5.0, 1, 1], [2, 5, 0], [0, 0, 5]])))
     0.5
     """
-    return float(np.triu(counts, 1).sum() / (counts.sum() - counts.trace()))
+    return np.triu(counts, 1).sum((-2, -1)) / wrong_in(counts)
 
 
-def near_share(counts: Float[np.ndarray, "P P"]) -> float:
+def near_share(counts: tables.Tables) -> Any:
     """Return which share of wrong answers is from a neighbour of the right document.
 
-    >>> near_share(np.array([[5.0, 1, 1], [0, 5, 0], [0, 0, 5]]))
+    >>> float(near_share(np.array([[5.0, 1, 1], [0, 5, 0], [0, 0, 5]])))
     0.5
     """
-    return float(counts[distances(len(counts)) == 1].sum() / (counts.sum() - counts.trace()))
+    return (counts * (distances(counts.shape[-1]) == 1)).sum((-2, -1)) / wrong_in(counts)
+
+
+def wrong_in(counts: tables.Tables) -> Float[np.ndarray, "*B"]:
+    """Return how many answers are wrong."""
+    return np.asarray(counts.sum((-2, -1)) - counts.trace(axis1=-2, axis2=-1))
 
 
 def unit_of_32(seen: Evidence, resamples: int = 400) -> tuple[float, float, float]:
     """Return γ of 32 documents over that of eight, with its interval over sets of both."""
     long, eight = seen.sets["thirty-two"], seen.sets["eight"]
     own, other = resample_weights(len(long), resamples, seed=2), resample_weights(len(eight), resamples, seed=3)
-    drawn = []
-    for a, b in zip(own, other, strict=True):
-        drawn.append(fit_law(np.tensordot(a, long, 1))[0] / fit_law(np.tensordot(b, eight, 1))[0])
-    low, high = interval(np.array(drawn))
-    return fit_law(long.sum(0))[0] / fit_law(eight.sum(0))[0], float(low), float(high)
+    low, high = interval(fit_law(np.tensordot(own, long, 1))[0] / fit_law(np.tensordot(other, eight, 1))[0])
+    return float(fit_law(long.sum(0))[0] / fit_law(eight.sum(0))[0]), float(low), float(high)
 
 
-def mean_pull(counts: Float[np.ndarray, "P P"]) -> float:
+def mean_pull(counts: tables.Tables) -> Float[np.ndarray, "*B"]:
     """Return the mean of the two ends' pulls."""
     return (tables.pull(counts, 0) + tables.pull(counts, -1)) / 2
 
@@ -317,11 +315,8 @@ def mean_pull(counts: Float[np.ndarray, "P P"]) -> float:
 def share_left(occupied: Counts, free: Counts, resamples: int = 200) -> tuple[float, float, float]:
     """Return how much of the pull is left at occupied ends, with its interval over sets of both."""
     own, other = (resample_weights(len(x), resamples, seed=k) for k, x in ((2, occupied), (3, free)))
-    drawn = []
-    for a, b in zip(own, other, strict=True):
-        drawn.append(mean_pull(np.tensordot(a, occupied, 1)) / mean_pull(np.tensordot(b, free, 1)))
-    low, high = interval(np.array(drawn))
-    return mean_pull(occupied.sum(0)) / mean_pull(free.sum(0)), float(low), float(high)
+    low, high = interval(mean_pull(np.tensordot(own, occupied, 1)) / mean_pull(np.tensordot(other, free, 1)))
+    return float(mean_pull(occupied.sum(0)) / mean_pull(free.sum(0))), float(low), float(high)
 
 
 def end_numbers(seen: Evidence) -> dict[str, Any]:

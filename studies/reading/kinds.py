@@ -71,12 +71,12 @@ def over_sentences(seen: Evidence, draws: int = 400) -> dict[str, float]:
 
 def end_of(place: int) -> Any:
     """Return what gives the pull of one end, 0 for the first or 1 for the last, more than of those between."""
-    return lambda counts: float(end_pulls(fit_law(counts)[1])[place])
+    return lambda counts: end_pulls(fit_law(counts)[1])[place]
 
 
-def both_ends(counts: Any) -> float:
+def both_ends(counts: tables.Tables) -> Any:
     """Return the pulls of both ends together, which do not depend on whether the finger slips to one side."""
-    return float(sum(end_pulls(fit_law(counts)[1])))
+    return end_pulls(fit_law(counts)[1]).sum(0)
 
 
 def kind_rows(seen: Evidence) -> dict[str, Counts]:

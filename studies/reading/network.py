@@ -47,7 +47,7 @@ def gamma_of(source: Sources) -> float:
 def gamma_drawn(source: Sources, draws: Float[np.ndarray, "K C"]) -> Float[np.ndarray, "K"]:
     """Return γ of sets drawn again."""
     counts = count_sources(source)
-    return np.array([fit_law(np.tensordot(w, counts, 1))[0] for w in draws])
+    return np.asarray(fit_law(np.tensordot(draws, counts, 1))[0])
 
 
 def pointing(seen: Evidence) -> Bool[np.ndarray, "C P where layer head"]:

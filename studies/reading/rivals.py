@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
@@ -63,25 +61,25 @@ def rivals_shown(seen: Evidence) -> pd.DataFrame:
     return pd.DataFrame(shown).loc[list(RIVALS.values())].fillna("–").rename_axis("what is fitted")
 
 
-def own(end: int) -> Callable[[Float[np.ndarray, "P P"]], float]:
+def own(end: int) -> tables.Statistic:
     """Return what gives the own bonus of the first (0) or of the last document (-1), with distance in the law."""
 
-    def bonus(counts: Float[np.ndarray, "P P"]) -> float:
-        features = tables.rival_features(len(counts))[OWN]
+    def bonus(counts: tables.Tables) -> Float[np.ndarray, "*B"]:
+        features = tables.rival_features(counts.shape[-1])[OWN]
         features[..., -1] = 0
         features[end, end, -1] = 1
-        return float(fit_choices(features, counts)[0][-1])
+        return fit_choices(features, counts)[0][..., -1]
 
     return bonus
 
 
-def among_mistakes(counts: Float[np.ndarray, "P P"]) -> float:
+def among_mistakes(counts: tables.Tables) -> Float[np.ndarray, "*B"]:
     """Return γ of wrong answers alone: with a bonus for each document the right answers are fitted by themselves."""
-    places = len(counts)
+    places = counts.shape[-1]
     features = tables.rival_features(places)[LAW]
     fitted = np.zeros((places, places, places))
     fitted[np.arange(places), np.arange(places), np.arange(places)] = 1
-    return float(fit_choices(np.concatenate([features, fitted], -1), counts)[0][places - 1])
+    return fit_choices(np.concatenate([features, fitted], -1), counts)[0][..., places - 1]
 
 
 def carried_trend(seen: Evidence, name: str) -> Float[np.ndarray, "C"]:
@@ -90,10 +88,11 @@ def carried_trend(seen: Evidence, name: str) -> Float[np.ndarray, "C"]:
     return np.asarray(((np.log(expected[LAW]) - np.log(expected[TREND])) * seen.sets[name]).sum((1, 2)))
 
 
-def first_pull(counts: Float[np.ndarray, "P P"]) -> float:
+def first_pull(counts: tables.Tables) -> Float[np.ndarray, "*B"]:
     """Return how much more the first place pulls than those between, if its own bonus is in the law."""
-    w, _ = fit_choices(tables.rival_features(len(counts))[OWN], counts)
-    return float(-w[: len(counts) - 2].mean())
+    places = counts.shape[-1]
+    w, _ = fit_choices(tables.rival_features(places)[OWN], counts)
+    return -w[..., : places - 2].mean(-1)
 
 
 def ahead(fitted: Counts, judged: Counts) -> Float[np.ndarray, "C"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,10 @@ OWN = "place, exponential fall, own bonus of the first"
 """The law with a bonus for the first document alone, if it is asked for."""
 
 Counts = Float[np.ndarray, "C P P"]
+Tables = Float[np.ndarray, "*B P P"]
+"""Counts of one table, place asked and place read, or of several at once."""
+Statistic = Callable[[Tables], Any]
+"""A number of each table."""
 
 
 def count_answers(entry: xr.Dataset) -> Counts:
@@ -162,39 +167,38 @@ def saturated(counts: Float[np.ndarray, "P P"]) -> float:
     return log_likelihood(counts / np.maximum(counts.sum(1, keepdims=True), 1), counts)
 
 
-def of_resamples(counts: Counts, statistic: Callable[..., float], resamples: int = 400) -> tuple[float, float, float]:
+def of_resamples(counts: Counts, statistic: Statistic, resamples: int = 400) -> tuple[float, float, float]:
     """Return a number of all sets, and its 95% interval over sets drawn with replacement."""
-    draws = [statistic(np.tensordot(w, counts, 1)) for w in resample_weights(len(counts), resamples)]
-    low, high = interval(np.array(draws))
-    return statistic(counts.sum(0)), float(low), float(high)
+    low, high = interval(statistic(np.tensordot(resample_weights(len(counts), resamples), counts, 1)))
+    return float(statistic(counts.sum(0))), float(low), float(high)
 
 
-def bonus(counts: Float[np.ndarray, "P P"]) -> float:
+def bonus(counts: Tables) -> Float[np.ndarray, "*B"]:
     """Return the bonus for the right document, with distance in the law."""
-    features = rival_features(len(counts))["place, exponential fall, bonus"]
-    return float(fit_choices(features, counts)[0][-1])
+    features = rival_features(counts.shape[-1])["place, exponential fall, bonus"]
+    return fit_choices(features, counts)[0][..., -1]
 
 
-def pull(counts: Float[np.ndarray, "P P"], place: int) -> float:
+def pull(counts: Tables, place: int) -> Float[np.ndarray, "*B"]:
     """Return how much more a place pulls than those between the ends."""
     b = fit_law(counts)[1]
-    return float(b[place] - b[1:-1].mean())
+    return np.asarray(b[..., place] - b[..., 1:-1].mean(-1))
 
 
-def sharpness_by_unit(entry: xr.Dataset, counts: Float[np.ndarray, "P P"], unit: str) -> float:
+def sharpness_by_unit(entry: xr.Dataset, counts: Tables, unit: str) -> Float[np.ndarray, "*B"]:
     """Return γ per unit, at least 1e-3 of the distance between neighbours."""
     apart = steps_between(entry, unit)
     scale = apart[0, 1]
-    return max(fit_law(counts, apart / scale)[0], 1e-3) / scale
+    return np.maximum(fit_law(counts, apart / scale)[0], 1e-3) / scale
 
 
-def unit_misses(entries: Mapping[str, xr.Dataset], counts: Mapping[str, Float[np.ndarray, "P P"]]) -> dict[str, float]:
+def unit_misses(entries: Mapping[str, xr.Dataset], counts: Mapping[str, Tables]) -> dict[str, Float[np.ndarray, "*B"]]:
     """Return for each unit the mean size of log γ, of the lists in :data:`CARRIED`, less that of eight."""
     found = {}
     for unit in UNITS:
         known = sharpness_by_unit(entries["eight"], counts["eight"], unit)
         there = [sharpness_by_unit(entries[k], counts[k], unit) for k in CARRIED if k in counts]
-        found[unit] = float(np.abs(np.log(np.array(there) / known)).mean())
+        found[unit] = np.abs(np.log(np.array(there) / known)).mean(0)
     return found
 
 

@@ -44,6 +44,7 @@ PARTS = {
     "use-64-ways": part(WAYS, 100, 64),
     "use-64-likeliest": part(partial(measure_use, ways=("likeliest",)), 100, 64),
     "use-64-step": part(partial(measure_use, ways=("step",)), 100, 64),
+    "use-256-step": part(partial(measure_use, ways=("step", "likeliest"), each=8), 100, 256),
     "use-64-end-of-text": part(partial(measure_use, front="end-of-text"), 100, 64),
     "use-64-line-break": part(partial(measure_use, front="line-break"), 100, 64),
     "use-256": part(partial(measure_use, each=8), 100, 256),

@@ -10,13 +10,14 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
-from posbias.plotting import LINE_STYLES, plot_profiles
+from posbias.plotting import LINE_STYLES
 from posbias.rollout import masks, schedules
 from posbias.rollout.influence import influence_history, influence_profile
 from posbias.rollout.logits import alibi_slopes, position_logits
 from posbias.rollout.profiles import TOLERANCE, UShape, u_shape
 from posbias.rollout.structured import structured_kernels
 from studies.checks import Check
+from studies.palette import plot_profiles
 from studies.theorems.drifts import HEADS, MIXING, N, T
 from studies.theorems.forces import mean_kernel, trough_map
 

@@ -63,8 +63,7 @@ def windows(spans: Sequence[tuple[int, int]], n: int) -> tuple[Bool[Tensor, "n n
     """
     last = spans[-1][1]
     size = max(n, last)  # a prompt may be read in pieces
-    document = torch.full((size,), -1)
-    positions = torch.arange(size)
+    document, positions = torch.full((size,), -1), torch.arange(size)
     first, longest = spans[0][0], max(stop - start for start, stop in spans)
     for k, (start, stop) in enumerate(spans):
         document[start:stop] = k
