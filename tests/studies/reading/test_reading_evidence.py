@@ -53,6 +53,20 @@ def test_the_law_holds_where_it_is_drawn_and_not_where_documents_are_exchanged(d
     assert checks.both_pull(drawn.sets["eight"], 60) and checks.none_left(drawn.sets["eight"], 60)
 
 
+def test_tables_are_fitted_at_once_as_one_by_one():
+    several = 1e4 * np.stack([LAW, shares(PULLS[::-1], 0.4)])
+    first = [tables.pull(several, 0), [tables.pull(x, 0) for x in several], [1, 2]]
+    last = [tables.pull(several, -1), [tables.pull(x, -1) for x in several], [2, 1]]
+    for together, alone, known in (first, last):
+        np.testing.assert_allclose(together, alone, rtol=1e-6)
+        np.testing.assert_allclose(together, known, atol=0.01)
+    near = [evidence.near_share(several), [evidence.near_share(x) for x in several]]
+    np.testing.assert_allclose(*near, rtol=1e-12)
+    drawn = checks.drawn_from(np.random.default_rng(1), LAW, 30)
+    middle, low, high = tables.of_resamples(drawn, lambda counts: tables.pull(counts, -1), 100)
+    assert low < middle < high and middle == pytest.approx(float(tables.pull(drawn.sum(0), -1)))
+
+
 def test_answers_are_drawn_as_expected():
     found = checks.drawn_from(np.random.default_rng(0), LAW, 4000)
     assert found.shape == (4000, 8, 8) and (found.sum(2) == 1).all()
