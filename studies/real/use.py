@@ -155,13 +155,17 @@ def within_numbers(kept: Kept) -> dict[str, float | str]:
 
 def step_numbers(kept: Kept) -> dict[str, str]:
     """Return what the first token counts by what the gradient expects of its replacement, and by what comes."""
-    expected, came = kept["smollm2.use-64-step"], kept["smollm2.use-64-likeliest"]
+    expected, came, long = (kept[f"smollm2.use-{name}"] for name in ("64-step", "64-likeliest", "256-step"))
     assert np.allclose(expected["gradient"], came["gradient"], rtol=1e-2, atol=1e-4)
     found = {}
     for name, entry in (("step", expected), ("reach", expected), ("likeliest", came)):
-        p, n = profile_of(entry[name].values), entry.sizes["position"]
-        low, high = interval(draw_profiles(entry[name].values)[:, 0] * n)
-        found[f"use_{name}_said"] = f"{p[0] * n:.2f} ({low:.2f} to {high:.2f})"
+        for short, one in (("", entry), ("_256", long)):
+            p, drawn = profile_of(one[name].values), draw_profiles(one[name].values)
+            low, high = interval(drawn[:, 0] * p.size)
+            found[f"use_{name}{short}_said"] = f"{p[0] * p.size:.2f} ({low:.2f} to {high:.2f})"
+            low, high = interval(over_next(drawn, "first"))
+            middle = over_next(p[None], "first").item()
+            found[f"use_{name}{short}_middle"] = f"{middle:.1f} ({low:.1f} to {high:.1f})"
     return found
 
 

@@ -56,9 +56,12 @@ def test_what_the_gradient_expects_is_told_from_what_comes():
     sizes = {"gradient": np.ones((9, 8)), "step": np.ones((9, 8)), "reach": np.full((9, 8), 2.0)}
     sizes["likeliest"] = np.tile([0.5, *[1.5 / 1.05] * 7], (9, 1))
     entry = xr.Dataset({name: (("prompt", "position"), x) for name, x in sizes.items()})
-    found = use.step_numbers({"smollm2.use-64-step": entry, "smollm2.use-64-likeliest": entry})
+    kept = {f"smollm2.use-{name}": entry for name in ("64-step", "64-likeliest")}
+    found = use.step_numbers(kept | {"smollm2.use-256-step": entry.isel(position=slice(None, None, -1))})
     first = 0.5 / sizes["likeliest"][0].mean()
     assert found["use_step_said"] == found["use_reach_said"] == "1.00 (1.00 to 1.00)"
     assert found["use_likeliest_said"] == f"{first:.2f} ({first:.2f} to {first:.2f})"
+    of_middle = [found[f"use_likeliest{short}_middle"] for short in ("", "_256")]
+    assert of_middle == ["0.3 (0.3 to 0.3)", "1.0 (1.0 to 1.0)"]
     with pytest.raises(AssertionError):
-        use.step_numbers({"smollm2.use-64-step": entry, "smollm2.use-64-likeliest": entry * 2})
+        use.step_numbers(kept | {"smollm2.use-64-likeliest": entry * 2, "smollm2.use-256-step": entry})
