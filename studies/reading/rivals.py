@@ -7,10 +7,11 @@ import pandas as pd
 from jaxtyping import Float
 
 from posbias.comparison.resampling import interval, resample_weights
-from posbias.lookup.reading import fit_choices
+from posbias.lookup.reading import fit_choices, fit_law, shares
 from studies.checks import Check
 from studies.reading import tables
 from studies.reading.evidence import LAW, Evidence, deviance, named
+from studies.reading.kinds import kind_rows
 from studies.reading.tables import OWN, Counts
 
 RIVALS = {
@@ -115,10 +116,12 @@ def rival_numbers(seen: Evidence) -> dict[str, float]:
     """Return how the law stands beside its rivals, and what a bonus for the first document gains where."""
     eight, tried = seen.sets["eight"], both_ways(seen)
     behind = [table["low"].drop(LAW) > 0 for table in tried]
-    least = min(float(table.loc[list(WITHOUT_DISTANCE), "behind"].min()) for table in tried)
+    without = pd.concat([table.loc[list(WITHOUT_DISTANCE)] for table in tried])
+    least = without.iloc[int(without["behind"].argmin())]
     numbers = {
         "planned": len(PLANNED), "behind": int((behind[0] & behind[1])[list(PLANNED)].sum()),
-        "behind_once": int((behind[0] ^ behind[1])[list(PLANNED)].sum()), "without_distance": least,
+        "behind_once": int((behind[0] ^ behind[1])[list(PLANNED)].sum()), "without_distance": least["behind"],
+        "without_low": least["low"], "without_high": least["high"],
     }  # fmt: skip
     numbers["answers"] = answers_apart(seen)
     numbers |= named("mistakes", tables.of_resamples(eight, among_mistakes))
@@ -139,7 +142,7 @@ def rival_numbers(seen: Evidence) -> dict[str, float]:
     numbers |= {"trend": max(trend), "trend_low": min(x.loc[TREND, "low"] for x in tried)}
     numbers |= {"trend_high": max(x.loc[TREND, "high"] for x in tried)}
     numbers |= deviance_by_chance(seen)
-    numbers |= random_halves(eight, numbers["chance_high"])
+    numbers |= random_halves(eight, numbers["chance_high"]) | halves_of_kinds(seen)
     return {f"rival_{name}": float(x) for name, x in numbers.items()}
 
 
@@ -167,6 +170,20 @@ def random_halves(sets: Counts, chance_high: float, draws: int = 200) -> dict[st
     found = drawn_deviances(sets, draws)
     low, middle, high = np.quantile(found, [0.05, 0.5, 0.95])
     return {"halves": middle, "halves_low": low, "halves_high": high, "halves_above": np.mean(found > chance_high)}
+
+
+def halves_of_kinds(seen: Evidence) -> dict[str, float]:
+    """Return by kind of fact the share of drawn halves above what its own law, if true, gives in one case of 40."""
+    found = {}
+    kinds = {name: sets for name, sets in kind_rows(seen).items() if name != "all"}
+    for name, sets in kinds.items():
+        sharpness, pulls, _ = fit_law(sets.sum(0))
+        asked, true = sets.sum(2).astype(int), []
+        for rng in np.random.default_rng(3).spawn(60):
+            drawn = rng.multinomial(asked, shares(pulls, sharpness)).astype(float)
+            true.append(drawn_deviances(drawn, 5))
+        found[f"kinds_{name}"] = float(np.mean(drawn_deviances(sets, 200) > np.quantile(true, 0.975)))
+    return found
 
 
 def answers_apart(seen: Evidence, draws: int = 200) -> float:

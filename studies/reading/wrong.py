@@ -74,15 +74,21 @@ def sixteen_table(counts: Counts) -> pd.DataFrame:
     return table.rename_axis("asked for / wrong answer from")
 
 
-def sixteen_numbers(seen: Evidence) -> dict[str, float]:
+def sixteen_numbers(seen: Evidence) -> dict[str, float | str]:
     """Return what prose says of sixteen documents: right answers at the first, and where two blocks of mistakes are."""
-    counts = seen.totals["sixteen"].astype(float)
+    sets, counts = seen.sets["sixteen"], seen.totals["sixteen"].astype(float)
     said = {
         "first": "asked for the first: right",
         "early": "wrong, asked for 2 to 8: from the first six",
         "late": "wrong, asked for 10 to 15: from the last four",
+        "middle": "asked for 7 to 12: right",
     }
-    found = {f"sixteen_{short}": OF_SIXTEEN[name](counts) for short, name in said.items()}
+    found: dict[str, float | str] = {f"sixteen_{short}": OF_SIXTEEN[name](counts) for short, name in said.items()}
+    places = tables.by_pulls(counts)
+    for short in ("early", "late", "middle"):
+        low, high = share_interval(sets, OF_SIXTEEN[said[short]])
+        found[f"sixteen_{short}_said"] = f"{found[f'sixteen_{short}']:.0%} ({low:.0%} to {high:.0%})"
+    found |= {f"sixteen_{short}_places": OF_SIXTEEN[said[short]](places) for short in ("early", "late")}
     found["sixteen_first_fitted"] = OF_SIXTEEN[said["first"]](sixteen_fitted(seen) * counts.sum(1, keepdims=True))
     return found
 
@@ -123,7 +129,8 @@ def source_numbers(seen: Evidence) -> dict[str, str | float]:
     sets, total = seen.sets["eight"], seen.totals["eight"].astype(float)
     others = {"places": tables.by_pulls(total), "alike": alike(total)}
     others |= {along: tables.by_pulls(total, along) for along in ("distance", "trend")}
-    found: dict[str, str | float] = {"wrong_second_places": float(others["places"][1, 0])}
+    own = tables.by_pulls(asked_inside(total))
+    found: dict[str, str | float] = {"wrong_inner_own": inner_near_share(own)}
     for name, share in SHARES.items():
         low, high = share_interval(sets, share)
         found[f"wrong_{name}_seen"] = f"{share(total):.0%} ({low:.0%} to {high:.0%})"
