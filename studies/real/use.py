@@ -149,6 +149,9 @@ def within_numbers(kept: Kept) -> dict[str, float | str]:
             found[f"use_over_{way}"] = float(profile_of(ways["gradient"].values)[0] / p[0])
         if way != "replaced":
             found[f"use_ranked_{way}"] = spearman(p, profile_of(ways["replaced"].values))
+    found["use_within_gradient"] = float(np.median(within_prompts(ways)))
+    for short in ("256", "chat_about"):
+        found[f"use_moved_{short}"] = float(np.nanmean(kept[FORMS[short][1]]["replaced"].values, axis=0).mean())
     found["use_within_deleted"] = float(np.median(within_prompts(ways, "deleted", "replaced")))
     return found | {"use_means_least": min(means), "use_means_most": max(means)}
 
