@@ -59,7 +59,7 @@ class Reader:
             more: dict[str, Any] = {"past_key_values": self.cache} if start else {}
             out = self.model(input_ids=inputs[:, start:end], use_cache=self.shared, logits_to_keep=keep, **more)
             if self.shared:
-                self.cache, self.seen = out.past_key_values, ids[:end]
+                self.cache, self.seen = getattr(out, "past_key_values", None), ids[:end]
         return out.logits[0, -keep:].double().cpu()
 
     def answer(self, ids: Sequence[int], answer: Sequence[int]) -> tuple[float, bool]:
@@ -215,13 +215,13 @@ class LocalEngine:
         All read once more whole have to say the same, but for rounding, or each is found with all before it read again.
         """
         reader = self.reader
-        for one in (reader,) if reader.shared else (Reader(self.model), reader):
-            tokens = one.greedy(ids, most, ends)
+        for finder in (reader,) if reader.shared else (Reader(self.model), reader):
+            tokens = finder.greedy(ids, most, ends)
             logs = reader.logits((*ids, *tokens), len(tokens) + 1).log_softmax(-1)
             told = logs[:-1].gather(-1, torch.tensor(tokens, dtype=torch.long)[:, None])[:, 0]
             lost = float((logs[:-1].amax(-1) - told).sum())
             nearly = (logs[-1] >= logs[-1].max() - rounding(self.model)).nonzero()[:, 0].tolist()
-            if lost <= rounding(self.model) and (len(tokens) == most or any(ends(tokens, one) for one in nearly)):
+            if lost <= rounding(self.model) and (len(tokens) == most or any(ends(tokens, token) for token in nearly)):
                 break
         return tokens, float(told.sum()) if tokens else float("nan")
 

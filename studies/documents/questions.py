@@ -51,6 +51,7 @@ def twenty_numbers(seen: Evidence) -> dict[str, Any]:
         "twenty_by_place": ", ".join(f"{share:.0%}" for share in correct.mean(0)),
         "twenty_first_said": with_interval(end_less_between(correct, 0), "+.3f"),
         "twenty_last_said": with_interval(end_less_between(correct, -1), "+.3f"),
+        "twenty_lost": LOST[verdict_of(correct).lost],
     }
 
 
@@ -75,6 +76,7 @@ def mixed_numbers(seen: Evidence) -> dict[str, Any]:
     found["change_said"] = with_interval(paired_difference(first - same), "+.2f")
     found["same_said"] = with_interval(paired_difference(same), "+.3f")
     found["same_last_said"] = with_interval(end_less_between(ranked, -1), "+.3f")
+    found["lost"] = LOST[verdict_of(mixed).lost]
     return {f"mixed_{name}": x for name, x in found.items()} | shares_by_place("mixed", mixed)
 
 

@@ -181,6 +181,7 @@ def search_numbers(entry: xr.Dataset, searched: xr.Dataset) -> dict[str, Any]:
     looked, apart = (named == 1) & right, searched["apart_by"].values
     unknown = {"searched": hits, **either_of, "looked": looked}
     unknown["then"] = looked | (named != 1) & either_of["searched_two"]
+    unknown["all"] = unknown["then"] | (rank == 0)
     found |= {f"unknown_{name}": int(x[~closed].sum()) for name, x in unknown.items()}
     found |= {
         "names": int((searched["names"].values > 0).sum()),
@@ -194,9 +195,7 @@ def search_numbers(entry: xr.Dataset, searched: xr.Dataset) -> dict[str, Any]:
     }
     for name, x in {"deletion": deletion, "searched": hits, **either_of}.items():
         found[f"left_{name}"] = int(x[named != 1].sum())
-    found["then"] = found["looked_one_right"] + found["left_searched_two"]
-    missed = (named != 1) & ~either_of["searched_two"]
-    found |= {"missed": int(missed.sum()), "missed_asked_first": int((rank[missed] == 0).sum())}
+    found |= {name: int(unknown[name].sum()) for name in ("then", "all")}
     return {f"right_{name}": x for name, x in found.items()}
 
 

@@ -68,10 +68,10 @@ def distance_checks(seen: Evidence) -> list[Check]:
     mixed = [law_holds(exchanged(rng, seen.first), exchanged(rng, seen.new)) for _ in range(5)]
     found.append(Check(
         "L-distance", "new sets",
-        "On 40 new sets (one half) the law leads its rivals and fits (drawn halves overrule the fit).",
+        "On 40 new sets, one planned half, the law leads its rivals and is within chance; on drawn halves it is not.",
         law_holds(seen.first, seen.new),
         f"{lead:.0f} nats ahead of place and bonus; deviance {e.deviance(seen.first, seen.new):.0f}, "
-        f"and {e.deviance(seen.new, seen.first):.0f} the other way round (drawn halves overrule the fit)",
+        f"and {e.deviance(seen.new, seen.first):.0f} the other way round; of drawn halves see the claim of that name",
         f"a rival's interval reaches the law, or the deviance is above {LIMIT}",
         {"documents of each set exchanged": mixed}, "a rival is as good, or something is left to explain", {},
     ))  # fmt: skip

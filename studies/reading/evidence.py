@@ -109,13 +109,11 @@ def law_numbers(seen: Evidence) -> dict[str, Any]:
         "sharpness": law.sharpness, "sharpness_low": law.sharpness_interval[0],
         "sharpness_high": law.sharpness_interval[1],
         "deviance": deviance(seen.first, seen.new), "deviance_back": deviance(seen.new, seen.first),
-        "flat_end": flat[0], "flat_middle": flat[3], "flat_pulls": shares(law.pulls, 0.0)[0, 0],
+        "flat_end": flat[0], "flat_pulls": shares(law.pulls, 0.0)[0, 0],
         "right": law.counts.trace() / law.answers,
     }  # fmt: skip
-    of_second = law.counts[1] * (np.arange(P) != 1)
     seen_right = law.counts.diagonal() / law.counts.sum(1)
-    numbers |= {f"right_{name}": seen_right[k] for name, k in {"first": 0, "four": 3, "five": 4, "last": -1}.items()}
-    numbers |= {"second_wrong": of_second.sum(), "second_first": of_second[0]}
+    numbers |= {f"right_{name}": seen_right[k] for name, k in {"first": 0, "last": -1}.items()}
     numbers |= named("bonus", bonus)
     rival = tables.rival_table(seen.first, seen.new).loc["place, bonus"]
     numbers |= named("lead", (rival["behind"], rival["low"], rival["high"]))

@@ -16,7 +16,7 @@ deletion names, the answer is wrong. It holds if the alarm rings for at least ha
 drawn at random among all, and for at most a tenth of the right ones.
 
 Look-up, set on 2026-11-30 before its count, without a threshold: what a user does by hand is done by a rule,
-:func:`new_names` and :func:`holding_all`; counted is how many right answers add a name or number, and how
+:func:`new_names` and :func:`holds_all`; counted is how many right answers add a name or number, and how
 many of these one passage alone, several or none have in full, with the right one among them. A second rule,
 :func:`names_apart`, was written on 2026-12-01, when a reader had found that the first one joins names across commas,
 takes the first word of a later sentence for one, and splits 8,545; before its count we expected that it finds about 40

@@ -132,6 +132,8 @@ def confirmed_numbers(confirmed: Confirmed) -> dict[str, Any]:
         found[f"{short}_requests"] = x["requests"]
         if name != AS_IS:
             found |= {f"{short}_gain": gain_said(table, name), f"{short}_p": tables.p_said(x["p"])}
+            halves = np.array_split(tables.gain_of(confirmed.right, name), 2)
+            found[f"{short}_halves"] = " and ".join(f"{half.mean():+.2f}" for half in halves)
     for name in ALONE:
         found[f"{name}_chosen"] = float(confirmed.entry["kept"].sel(remedy=name).mean())
         found[f"{name}_read"] = confirmed.read_of_chosen(name)

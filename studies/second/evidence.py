@@ -23,7 +23,7 @@ from studies.reading import tables
 from studies.reading.evidence import later_share, near_share
 from studies.reading.questions import share_interval
 from studies.reading.rivals import among_mistakes
-from studies.reading.wrong import alike
+from studies.reading.wrong import alike, asked_inside
 from studies.remedies.searched import AGAIN, Confirmed, confirmed_numbers
 from studies.remedies.tables import AS_IS, gain_of, p_said
 from studies.results import load
@@ -184,7 +184,15 @@ def place_numbers(seen: Evidence) -> dict[str, Any]:
             for short, of in ("near", "from a neighbour"), ("later", "from behind"), ("gamma", "γ of mistakes"):
                 found[f"{stem}_{short}"] = row[of]
             found |= {f"{stem}_near_places": row["by favoured places"], f"{stem}_later_chance": row["by chance"]}
+            inner = asked_inside(count_sources(seen.source(model, P)).sum(0))
+            found[f"{stem}_inner"], found[f"{stem}_inner_places"] = (
+                near_share(inner),
+                near_share(tables.by_pulls(inner)),
+            )
             found[f"{stem}_bonus"] = row["bonus of the right one"]
+        source = seen.source(model, 16)
+        middle = (source >= 6) & (source < 12)  # documents 7 to 12, which SmolLM2 hardly reads in its template
+        found[f"{model}_16_middle_read"] = float(middle.sum() / (source >= 0).sum())
         x = seen.right(model, SHORT)
         shares = {"first": x[:, 0], "middle": x[:, 1:-1], "last": x[:, -1]}
         found |= {f"{model}_short_{at}": float(y.mean()) for at, y in shares.items()}

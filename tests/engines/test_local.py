@@ -1,6 +1,7 @@
 """Answers that are made side by side are those that are made one by one."""
 
 from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -142,3 +143,14 @@ def test_a_change_that_a_cache_cannot_follow_is_read_whole():
     found, whole, read, size = changed_answer(changed)
     assert [*found.ids] == whole
     assert read.count(size) == 2, "the prompt was read whole again"
+
+
+def test_a_changed_model_without_a_cache_answers_too():
+    @contextmanager
+    def changed(model, prompt):
+        handle = model.register_forward_hook(lambda _, args, out: SimpleNamespace(logits=out.logits))
+        yield
+        handle.remove()
+
+    found, whole, *_ = changed_answer(changed)
+    assert [*found.ids] == whole

@@ -61,10 +61,11 @@ def test_with_rivals_in_a_drawn_order_each_end_is_judged_by_itself(correct, firs
 
 def test_the_lead_of_the_first_place_is_compared_with_that_in_the_order_of_the_search():
     seen = asked(U)
-    flat = seen.questions | {"mixed": seen.questions["mixed"] * 0}
+    flat = seen.questions | {"mixed": seen.questions["mixed"] * 0 + 1}
     found = questions.mixed_numbers(evidence.Evidence({}, flat))
     assert found["mixed_first_said"].startswith("+0.00") and found["mixed_change_said"].startswith("-1.00")
-    assert (found["mixed_same_said"][:5], found["mixed_last_share"]) == ("+1.00", 0)
+    assert (found["mixed_same_said"][:5], found["mixed_last_share"]) == ("+1.00", 1)
+    assert found["mixed_lost"] == "not lost"
 
 
 def test_rows_that_show_a_difference_grow_with_its_square():

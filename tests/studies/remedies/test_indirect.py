@@ -150,5 +150,6 @@ def test_a_search_and_deletion_are_compared_answer_by_answer():
     assert [found[f"right_{x}"] for x in ("searched", "searched_two", "deletion_two")] == [2, 2, 3]
     assert [found[f"right_{x}"] for x in ("neither", "either", "names", "looked_one")] == [0, 3, 2, 1]
     assert [found[f"right_{x}"] for x in ("looked_one_right", "looked_several", "left")] == [1, 1, 2]
+    assert found["right_all"] >= found["right_then"] == 2
     assert [found[f"right_{x}"] for x in ("apart_one", "apart_one_right", "looked_none")] == [2, 1, 0]
     assert [found[f"right_left_{x}"] for x in ("deletion", "searched", "either", "searched_two")] == [1, 1, 2, 1]
