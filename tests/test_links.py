@@ -198,7 +198,7 @@ def test_the_readme_says_why_and_what_helps_as_the_chapters_do():
         f"{of_new['one_by_one_likely']} with the one that makes the question likeliest ({of_new['likely_last']} with "
         f"all eight, that one last)"
     ) in prose
-    first, second = (float(x) for x in str(remedies["again_search_last_halves"]).split(" and "))
+    first, second = (float(x) for x in remedies["again_search_last_halves"].strip("'").split(" and "))
     assert first > 0.1 and abs(second) < 0.05
     source = glued("source")
     first, two = source["right_searched"], source["right_searched_two"]
