@@ -15,7 +15,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from posbias.lookup.file import of_arm
-from posbias.lookup.scores import POWER, Difference, Verdict, judge, paired_difference
+from posbias.lookup.scores import POWER, Difference, Verdict, exchange_p_value, judge, paired_difference
 from studies.documents import tables
 from studies.results import load
 
@@ -160,6 +160,8 @@ def place_numbers(seen: Evidence) -> dict[str, Any]:
         "documents_others_right": int(others.sum(0).min()),
         **shares_by_place("documents", competing),
         **shares_by_place("documents_others", others),
+        "documents_all_share": competing.mean(),
+        "control_p": min(control_p(seen)),
         "documents_others_lost": LOST[verdict_of(others).lost],
         "documents_by_place": " ".join(f"{x:.2f}" for x in competing.mean(0)),
         "documents_ends": C * ends_less_middle(competing).mean(),
@@ -171,6 +173,12 @@ def place_numbers(seen: Evidence) -> dict[str, Any]:
         **ranged("documents_told", paired_difference(ends_less_middle(seen.told))),
         **ranged("documents_told_others", paired_difference(ends_less_middle(seen.told_others))),
     }
+
+
+def control_p(seen: Evidence) -> tuple[float, float]:
+    """Return the p values of both ends' leads among documents about other facts."""
+    first, last = (exchange_p_value(np.c_[seen.others[:, k], seen.others[:, 1:-1]]) for k in (0, -1))
+    return first, last
 
 
 def used_numbers(seen: Evidence) -> dict[str, int]:

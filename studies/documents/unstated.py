@@ -177,24 +177,19 @@ def search_numbers(entry: xr.Dataset, searched: xr.Dataset) -> dict[str, Any]:
     rank = load("questions")["smollm2.eight"]["rank"].values[question]  # of the right passage, by the question's words
     found |= {"asked_first": int((rank == 0).sum()), "asked_two": int((rank <= 1).sum())}
     closed = load("questions")[FLOORS]["correct"].sel(given="none").values[question] == 1
-    named, right = searched["named_by"].values, searched["named_right"].values == 1
-    looked, apart = (named == 1) & right, searched["apart_by"].values
+    named, right = searched["apart_by"].values, searched["apart_right"].values == 1
+    looked = (named == 1) & right
     unknown = {"searched": hits, **either_of, "looked": looked}
     unknown["then"] = looked | (named != 1) & either_of["searched_two"]
     unknown["all"] = unknown["then"] | (rank == 0)
     found |= {f"unknown_{name}": int(x[~closed].sum()) for name, x in unknown.items()}
     found |= {
-        "names": int((searched["names"].values > 0).sum()),
+        "names": int((searched["apart"].values > 0).sum()),
         "looked_one": int((named == 1).sum()),
         "looked_one_right": int(right[named == 1].sum()),
-        "looked_several": int((named > 1).sum()),
-        "looked_none": int((searched["names"].values > 0).sum() - (named > 0).sum()),
-        "apart_one": int((apart == 1).sum()),
-        "apart_one_right": int(searched["apart_right"].values[apart == 1].sum()),
-        "left": int((named != 1).sum()),
+        "looked_none": int((searched["apart"].values > 0).sum() - (named > 0).sum()),
+        "first_rule": int((searched["named_right"].values[searched["named_by"].values == 1] == 1).sum()),
     }
-    for name, x in {"deletion": deletion, "searched": hits, **either_of}.items():
-        found[f"left_{name}"] = int(x[named != 1].sum())
     found |= {name: int(unknown[name].sum()) for name in ("then", "all")}
     return {f"right_{name}": x for name, x in found.items()}
 
@@ -202,13 +197,13 @@ def search_numbers(entry: xr.Dataset, searched: xr.Dataset) -> dict[str, Any]:
 def wrong_numbers(searched: xr.Dataset) -> dict[str, int]:
     """Return in how many passages the names and numbers of wrong answers stand."""
     still = searched.isel(answer=searched["right"].values == 0)  # those that are wrong when given once more
-    named = still["named_by"].values
+    named = still["apart_by"].values
     found = {
         "drawn": searched.sizes["answer"],
         "asked": named.size,
-        "names": (still["names"].values > 0).sum(),
+        "names": (still["apart"].values > 0).sum(),
         "one": (named == 1).sum(),
-        "apart_one": (still["apart_by"].values == 1).sum(),
+        "first_rule": (still["named_by"].values == 1).sum(),
     }
     found |= {"several": (named > 1).sum(), "none": (named == 0).sum()}
     return {f"wrong_{name}": int(x) for name, x in found.items()}

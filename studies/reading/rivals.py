@@ -204,11 +204,11 @@ def halves_check(seen: Evidence) -> Check:
         drawn = rng.multinomial(asked, seen.law.expected).astype(float)
         true.append(float(np.mean(drawn_deviances(drawn, 40) > high)))
     above = float(np.mean(drawn_deviances(sets, 200) > high))
-    of_true = f"{min(true):.0%} to {max(true):.0%}" if max(true) else "none of 200 in five tries"
+    of_true = f"{min(true):.0%} to {max(true):.0%} in five tries" if max(true) else "none of 40 in each of five tries"
     return Check(
         "L-distance", "drawn halves", "On halves of the sets that are drawn at random the law fits within chance.",
         above <= MOST_ABOVE,
-        f"{above:.0%} of 200 drawn halves have a deviance above {high:.0f}; had the law drawn them, {of_true}",
+        f"{above:.0%} of 200 drawn halves have a deviance above {high:.0f}; had the law drawn the answers, {of_true}",
         f"more than {MOST_ABOVE:.0%} of the drawn halves are above what chance gives in 39 of 40 cases",
         {"places read mixed": [mixed_fits(sets, high, seed) for seed in range(5)]},
         "the law does not describe the pooled answers within chance", {"post_hoc": True},
