@@ -133,16 +133,15 @@ def test_the_readme_says_in_words_what_the_chapters_say():
     first = {name: float(tokens[f"real_{name}first"]) for name in ("", "attention_")}
     for sentence in (
         f"gives the first token {first['attention_']:.0f} times the average, where {first['']:.1f} is measured",
-        f"influence in other documents is {number(tokens['real_cross_rank'], '+.2f')} in Wikipedia",
-        f"would have about {number(tokens['real_cross_ceiling'], '+.2f')}",
         f"first token has {float(tokens['use_gradient_256']):.1f} times as much influence as an average one",
         f"changes the prediction {float(tokens['use_replaced_256']):.1f} times as much",
     ):
         assert sentence in prose
     said = glued("predictions")
-    assert f"and {number(said['predictions_half_builtin'], '+.2f')} in a second text" in prose
-    blind = [number(said[f"predictions_half_ends_{text}"], "+.2f") for text in ("wiki", "builtin")]
-    assert "a U with nothing of the model in it, has {} and {} ".format(*blind) in prose
+    kinds = ("large_rank_contributions", "large_rank_ends", "ceiling_large")
+    own, blind, most = (number(said[f"predictions_{kind}"], "+.2f") for kind in kinds)
+    assert f"a rank correlation of {own}, and one over the distance" in prose
+    assert f"nearer end has {blind} (noise allows {most})" in prose and float(own) < float(blind)
     assert float(tokens["real_attention_aside_lost_low"]) > 0, "further than equal shares without the first token, too"
     assert float(tokens["real_rollouts"]) > float(tokens["real_even"]), "further than equal shares"
 

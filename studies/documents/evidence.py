@@ -181,7 +181,7 @@ def control_p(seen: Evidence) -> tuple[float, float]:
     return first, last
 
 
-def used_numbers(seen: Evidence) -> dict[str, int]:
+def used_numbers(seen: Evidence) -> dict[str, float]:
     """Return from which documents wrong answers between the ends are."""
     used = seen.kept["used"]
     between = used["source"].values.astype(int)[:, 1:-1]
@@ -191,6 +191,8 @@ def used_numbers(seen: Evidence) -> dict[str, int]:
         "documents_between_wrong": len(wrong),
         "documents_between_other": int((wrong >= 0).sum()),
         "documents_between_last": int((wrong == used.sizes["document"] - 1).sum()),
+        "documents_between_first": int((wrong == 0).sum()),
+        "documents_between_alike": (wrong >= 0).sum() / (used.sizes["document"] - 1),
     }
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from posbias.lookup.scores import Difference, flip_p_value, paired_difference
+import numpy as np
+
+from posbias.lookup.scores import LEVEL, Difference, exchange_p_value, flip_p_value, paired_difference
 from studies.documents.evidence import (
     LOST,
     Evidence,
+    Right,
     end_less_between,
     rows_to_see,
     shares_by_place,
@@ -34,12 +37,24 @@ def question_numbers(seen: Evidence) -> dict[str, Any]:
         "questions_best": correct.mean(0).max(),
         "questions_worst": correct.mean(0).min(),
         "questions_lost": LOST[found.lost],
+        "questions_ends": ends_shown(correct),
         "questions_tokens": float(entry["tokens"].mean()),
         "questions_rank": float((entry["rank"] == 0).mean()),
         "questions_same": float(entry["same"].mean()),
         "questions_first_said": with_interval(differ["first"], "+.3f"),
         "questions_last_said": with_interval(differ["last"], "+.3f"),
     }
+
+
+def ends_shown(correct: Right) -> str:
+    """Say which ends lead the places between by both tests of :func:`posbias.lookup.scores.judge`.
+
+    >>> ends_shown(np.array([[1.0, 0.0, 1.0]] * 9 + [[0.0, 0.0, 1.0]] * 31))
+    'both'
+    """
+    p = {name: exchange_p_value(np.c_[correct[:, end], correct[:, 1:-1]]) for name, end in ENDS.items()}
+    shown = [name for name, end in ENDS.items() if end_less_between(correct, end).low > 0 and p[name] <= LEVEL]
+    return shown[0] if len(shown) == 1 else "both" if shown else "neither"
 
 
 def twenty_numbers(seen: Evidence) -> dict[str, Any]:
@@ -51,7 +66,7 @@ def twenty_numbers(seen: Evidence) -> dict[str, Any]:
         "twenty_by_place": ", ".join(f"{share:.0%}" for share in correct.mean(0)),
         "twenty_first_said": with_interval(end_less_between(correct, 0), "+.3f"),
         "twenty_last_said": with_interval(end_less_between(correct, -1), "+.3f"),
-        "twenty_lost": LOST[verdict_of(correct).lost],
+        "twenty_ends": ends_shown(correct),
     }
 
 
@@ -76,7 +91,7 @@ def mixed_numbers(seen: Evidence) -> dict[str, Any]:
     found["change_said"] = with_interval(paired_difference(first - same), "+.2f")
     found["same_said"] = with_interval(paired_difference(same), "+.3f")
     found["same_last_said"] = with_interval(end_less_between(ranked, -1), "+.3f")
-    found["lost"] = LOST[verdict_of(mixed).lost]
+    found |= {"ends": ends_shown(mixed), "same_ends": ends_shown(ranked)}
     return {f"mixed_{name}": x for name, x in found.items()} | shares_by_place("mixed", mixed)
 
 

@@ -34,7 +34,8 @@ MEANINGS = {
 
 def other_value(rng: np.random.Generator, asks: Sequence[Ask]) -> str:
     """Return a value of the kind that these questions ask for, which no document states."""
-    [ends] = {ends for begin, ends in KINDS if begin.format("X").split("X")[0] in asks[0].begin}
+    parts = {tuple(begin.split("{}")): ends for begin, ends in KINDS}
+    [ends] = [x for (a, b), x in parts.items() if asks[0].begin.startswith(a) and asks[0].begin.endswith(b)]
     every = {"number": range(1000, 10000), "year": range(1400, 2000), "name": [name.title() for name in NAMES]}[ends]
     stated = " ".join(asks[0].documents)
     free = [str(x) for x in every if str(x) not in stated]

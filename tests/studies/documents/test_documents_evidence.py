@@ -65,7 +65,8 @@ def test_the_lead_of_the_first_place_is_compared_with_that_in_the_order_of_the_s
     found = questions.mixed_numbers(evidence.Evidence({}, flat))
     assert found["mixed_first_said"].startswith("+0.00") and found["mixed_change_said"].startswith("-1.00")
     assert (found["mixed_same_said"][:5], found["mixed_last_share"]) == ("+1.00", 1)
-    assert found["mixed_lost"] == "not lost"
+    assert (found["mixed_ends"], found["mixed_same_ends"]) == ("neither", "both")
+    assert [questions.ends_shown(U * (np.arange(8) != k)) for k in (0, 7)] == ["last", "first"]
 
 
 def test_rows_that_show_a_difference_grow_with_its_square():
