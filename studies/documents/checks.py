@@ -85,7 +85,7 @@ def mixed_checks(seen: Evidence) -> list[Check]:
         found.append(Check(
             "D-real", f"mixed, {name}", f"Real questions, rivals in a drawn order: the {name} place is ahead.",
             lead.high > 0,
-            f"{len(correct)} questions: {with_interval(lead, '+.2f')} above the two places between, p {p:.3f}",
+            f"{len(correct)} questions: {with_interval(lead, '+.2f')} above the two places between, p {p:.4f}",
             "the interval over questions is below 0 (undecided unless it is above 0 with p at most .05)",
             {"signs of the lead at random": [paired_difference(ahead * x).low > 0 for x in signs]},
             "the place is behind", {"undecided": not (lead.low > 0 and p <= LEVEL)},

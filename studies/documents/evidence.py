@@ -278,6 +278,7 @@ def form_table(seen: Evidence) -> pd.DataFrame:
             "last place": x[:, -1].sum(),
             "first less between (95%)": with_interval(end_less_between(x, 0), "+.0f", C),
             "last less between (95%)": with_interval(end_less_between(x, -1), "+.0f", C),
+            "larger p": f"{verdict_of(x).p:.4f}",
         }
     return pd.DataFrame(rows).T.rename_axis("prompt")
 

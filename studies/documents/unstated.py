@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
 from posbias.comparison.resampling import interval, resample_weights
 from studies.checks import Check
@@ -58,7 +58,9 @@ def step_numbers(entry: xr.Dataset) -> dict[str, Any]:
     return {f"steps_{name}": x for name, x in found.items()}
 
 
-def share_over_questions(hits: Bool[np.ndarray, "N"], question: Int[np.ndarray, "N"]) -> tuple[float, float, float]:
+def share_over_questions(
+    hits: Bool[np.ndarray, "N"] | Float[np.ndarray, "N"], question: Int[np.ndarray, "N"]
+) -> tuple[float, float, float]:
     """Return the share of answers whose passage is named, with its 95% interval over questions."""
     weights = resample_weights(question, 4000)
     low, high = interval(weights @ hits / weights.sum(1))
@@ -173,7 +175,12 @@ def search_numbers(entry: xr.Dataset, searched: xr.Dataset) -> dict[str, Any]:
     for name, x in {"searched": hits, **either_of}.items():
         share, low, high = share_over_questions(x, question)
         found[name] = int(x.sum())
+        found[f"{name}_range"] = f"{low:.0%} to {high:.0%}"
         found[f"{name}_said"] = f"{x.sum()} ({share:.0%}, {low:.0%} to {high:.0%})"
+    pairs = {"first": (hits, deletion), "two": (either_of["searched_two"], either_of["deletion_two"])}
+    for name, (ranked, fallen) in pairs.items():
+        more, low, high = share_over_questions(ranked * 1.0 - fallen, question)
+        found[f"{name}_more"] = f"{more:+.2f} ({low:+.2f} to {high:+.2f})"
     rank = load("questions")["smollm2.eight"]["rank"].values[question]  # of the right passage, by the question's words
     found |= {"asked_first": int((rank == 0).sum()), "asked_two": int((rank <= 1).sum())}
     closed = load("questions")[FLOORS]["correct"].sel(given="none").values[question] == 1

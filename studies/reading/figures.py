@@ -10,17 +10,17 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from studies.reading import network
-from studies.reading.evidence import Evidence, P, answers_missed, half_law, sixteen_expected, sixteen_fitted
+from studies.reading.evidence import Evidence, P, answers_missed, sixteen_expected, sixteen_fitted
 from studies.reading.tables import by_pulls
 
 BLUE, SKY, RED, GREY = "#0072B2", "#56B4E9", "#D55E00", "#7f7f7f"
 
 
 def draw_law(seen: Evidence) -> Figure:
-    """Draw answers of new sets, what the law of other sets expects, and how far wrong ones are from the right place."""
+    """Draw answers, what the law of other sets expects, and how far wrong ones are from the right place."""
     fig, axes = plt.subplots(1, 3, figsize=(7.2, 2.6), width_ratios=(1, 1, 1.15))
-    asked = seen.new.sum(0).sum(1, keepdims=True)
-    matrices = {"seen": seen.new.sum(0), "expected by the law": half_law(seen.first) * asked}
+    total, asked = seen.totals["eight"], seen.totals["eight"].sum(1, keepdims=True)
+    matrices = {"seen": total, "expected by the law": total - answers_missed(seen)}
     for ax, (title, matrix) in zip(axes, matrices.items(), strict=False):
         draw_matrix(ax, matrix / asked, title)
     axes[0].set_ylabel("document asked for")
@@ -34,7 +34,8 @@ def draw_law(seen: Evidence) -> Figure:
     axes[2].bar(away, law, color=SKY, width=0.8)
     axes[2].plot(away, found, "o", color="#000000", markersize=4)
     axes[2].plot(away, by_distance(by_pulls(matrices["seen"])), "_", color=RED, markersize=7)
-    axes[2].text(-7, 33, "points: seen\nbars: law\ndashes: pulls\nalone", fontsize=8)
+    note = "points: seen\nbars: law\ndashes: pulls\nalone"
+    axes[2].text(0.03, 0.97, note, va="top", fontsize=8, transform=axes[2].transAxes)
     axes[2].set(title="wrong answers", xlabel="places after the right document", ylabel="how many")
     return fig
 

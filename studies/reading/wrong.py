@@ -89,6 +89,7 @@ def sixteen_numbers(seen: Evidence) -> dict[str, float | str]:
         low, high = share_interval(sets, OF_SIXTEEN[said[short]])
         found[f"sixteen_{short}_said"] = f"{found[f'sixteen_{short}']:.0%} ({low:.0%} to {high:.0%})"
     found |= {f"sixteen_{short}_places": OF_SIXTEEN[said[short]](places) for short in ("early", "late")}
+    found["sixteen_near"] = OF_SIXTEEN["wrong: from a neighbour"](counts)
     found["sixteen_first_fitted"] = OF_SIXTEEN[said["first"]](sixteen_fitted(seen) * counts.sum(1, keepdims=True))
     return found
 

@@ -179,7 +179,13 @@ def small_numbers(kept: Kept) -> dict[str, float]:
     turned = set(gaps.index.unique("entry")[((rest["high"] < 1) | (end["low"] > 1)).values])
     undecided = set(rest.index[((rest["low"] <= 1) | (end["high"] >= 1)).values]) - turned
     assert (turned, undecided) == ({"mistral-12"}, {"bloom-24", "mpt-12", "gpt2-12"})  # as the page says
+    control: dict[str, float] = {}
+    for size, names in ((64, SMALL), (256, LONGER)):
+        times, low, _ = np.transpose([gap_of(kept[entry], "rest") for entry in names.values()])
+        control[f"use_small_control_{size}"] = int((low > 1).sum())
+        control[f"use_small_control_{size}_median"] = float(np.median(times))
     return {
+        **control,
         "use_small_arm_gradient_most": max(counted(kept[x], "gradient", "rest") for x in SMALL.values()),
         "use_small_turned": end.loc["mistral-12", "times"],
         "use_small_turned_low": end.loc["mistral-12", "low"],

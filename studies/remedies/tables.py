@@ -21,7 +21,7 @@ AS_IS, FLOORS = "as-is", ("oracle", "closed-book")
 LEVEL = 0.05
 NOT_REMEDIES = (
     "as-is-32", "heads", "alarm", "searched", "likely-orders", "likely-again", "indirect", "real-sources",
-    "real-search", "wrong-search", "real-alarm",
+    "real-search", "wrong-search", "real-alarm", "swapped",
 )  # fmt: skip
 """Entries that are no condition; nor are those of real questions here."""
 WORDS = {
