@@ -90,7 +90,10 @@ def add_reading_time(app: Any, doctree: Any) -> None:
 
 
 def fold_setup(app: Any, doctree: Any) -> None:
-    """Move code that is folded away and shows nothing, and the parameters, into one fold at the end of a page."""
+    """Move code that is folded away and shows nothing into one fold at the end of a page.
+
+    So are parameters, unless the cell right behind them shows its code.
+    """
     cells = [
         cell for cell in doctree.findall(nodes.container) if cell.get("nb_element") == "cell_code" and _sets_up(cell)
     ]
@@ -109,7 +112,8 @@ def fold_setup(app: Any, doctree: Any) -> None:
 def _sets_up(cell: nodes.container) -> bool:
     """Tell whether a cell of code is set-up: its parameters, or code that is folded away and shows nothing."""
     if "tag_parameters" in cell["classes"]:
-        return True
+        behind = cell.next_node(descend=False, siblings=True)
+        return not isinstance(behind, nodes.container) or "hide_mode" in behind
     outputs = [node for node in cell.children if node.get("nb_element") == "cell_code_output"]  # type: ignore[attr-defined]
     shown = any(not isinstance(node, nodes.container) for output in outputs for node in output.findall())
     return cell.get("hide_mode") in ("input", "all") and not shown

@@ -161,6 +161,11 @@ def place_numbers(seen: Evidence) -> dict[str, Any]:
         **shares_by_place("documents", competing),
         **shares_by_place("documents_others", others),
         "documents_all_share": competing.mean(),
+        "documents_gap": ends_less_middle(competing).mean(),
+        "documents_others_gap": ends_less_middle(others).mean(),
+        "documents_gap_said": with_interval(paired_difference(ends_less_middle(competing)), "+.2f"),
+        "documents_others_gap_said": with_interval(paired_difference(ends_less_middle(others)), "+.2f"),
+        "documents_harm_said": with_interval(paired_difference(more), "+.2f"),
         "control_p": min(control_p(seen)),
         "documents_others_lost": LOST[verdict_of(others).lost],
         "documents_by_place": " ".join(f"{x:.2f}" for x in competing.mean(0)),
@@ -278,7 +283,7 @@ def form_table(seen: Evidence) -> pd.DataFrame:
             "last place": x[:, -1].sum(),
             "first less between (95%)": with_interval(end_less_between(x, 0), "+.0f", C),
             "last less between (95%)": with_interval(end_less_between(x, -1), "+.0f", C),
-            "larger p": f"{verdict_of(x).p:.4f}",
+            "at random": C / x.shape[1],
         }
     return pd.DataFrame(rows).T.rename_axis("prompt")
 

@@ -64,6 +64,7 @@ def twenty_numbers(seen: Evidence) -> dict[str, Any]:
     return {
         "twenty_asked": len(correct),
         "twenty_by_place": ", ".join(f"{share:.0%}" for share in correct.mean(0)),
+        "twenty_eight_first_said": with_interval(end_less_between(seen.real[: len(correct)], 0), "+.3f"),
         "twenty_first_said": with_interval(end_less_between(correct, 0), "+.3f"),
         "twenty_last_said": with_interval(end_less_between(correct, -1), "+.3f"),
         "twenty_ends": ends_shown(correct),

@@ -57,6 +57,7 @@ def numbers(entry: xr.Dataset | None = None) -> dict[str, Any]:
         "right_said": said(share_over_sets(own == FOLLOWS, known & right)),
         "wrong_said": said(share_over_sets(own == FOLLOWS, known & ~right)),
         "others_said": said(share_over_sets(entry["outcome"].values != STAYS, others)),
+        "more": float((others & (entry["outcome"].values != STAYS)).sum() / known.sum()),
         "turned": int(turned.sum()),
         "turned_other": int((turned & (became >= 0)).sum()),
         "turned_right": int((turned & (became == np.arange(known.shape[1]))).sum()),

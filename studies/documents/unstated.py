@@ -177,11 +177,12 @@ def search_numbers(entry: xr.Dataset, searched: xr.Dataset) -> dict[str, Any]:
         found[name] = int(x.sum())
         found[f"{name}_range"] = f"{low:.0%} to {high:.0%}"
         found[f"{name}_said"] = f"{x.sum()} ({share:.0%}, {low:.0%} to {high:.0%})"
-    pairs = {"first": (hits, deletion), "two": (either_of["searched_two"], either_of["deletion_two"])}
+    rank = load("questions")["smollm2.eight"]["rank"].values[question]  # of the right passage, by the question's words
+    two = either_of["searched_two"]
+    pairs = {"first": (hits, deletion), "two": (two, either_of["deletion_two"]), "asked": (two, rank <= 1)}
     for name, (ranked, fallen) in pairs.items():
         more, low, high = share_over_questions(ranked * 1.0 - fallen, question)
         found[f"{name}_more"] = f"{more:+.2f} ({low:+.2f} to {high:+.2f})"
-    rank = load("questions")["smollm2.eight"]["rank"].values[question]  # of the right passage, by the question's words
     found |= {"asked_first": int((rank == 0).sum()), "asked_two": int((rank <= 1).sum())}
     closed = load("questions")[FLOORS]["correct"].sel(given="none").values[question] == 1
     named, right = searched["apart_by"].values, searched["apart_right"].values == 1
@@ -198,6 +199,7 @@ def search_numbers(entry: xr.Dataset, searched: xr.Dataset) -> dict[str, Any]:
         "first_rule": int((searched["named_right"].values[searched["named_by"].values == 1] == 1).sum()),
     }
     found |= {name: int(unknown[name].sum()) for name in ("then", "all")}
+    found |= {"known_two": int(two[closed].sum()), "read": 2 - (named == 1).mean()}
     return {f"right_{name}": x for name, x in found.items()}
 
 

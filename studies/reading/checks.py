@@ -68,7 +68,7 @@ def distance_checks(seen: Evidence) -> list[Check]:
     mixed = [law_holds(exchanged(rng, seen.first), exchanged(rng, seen.new)) for _ in range(5)]
     found.append(Check(
         "L-distance", "new sets",
-        "On 40 new sets, one planned half, the law leads its rivals and is within chance; on drawn halves it is not.",
+        "On 40 new sets, one planned half, the law leads its rivals, and is within chance there.",
         law_holds(seen.first, seen.new),
         f"{lead:.0f} nats ahead of place and bonus; deviance {e.deviance(seen.first, seen.new):.0f}, "
         f"and {e.deviance(seen.new, seen.first):.0f} the other way round; of drawn halves see the claim of that name",

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from posbias.comparison.resampling import interval, resample_weights
 from posbias.lookup.reading import distances
 from studies.reading import tables
 from studies.reading.evidence import Evidence, later_share, near_share, sixteen_expected, sixteen_fitted
@@ -125,13 +126,35 @@ def alike(counts: Counts) -> Counts:
     return np.asarray(np.where(distances(len(counts)) > 0, wrong.sum(1, keepdims=True) / (len(counts) - 1), 0.0))
 
 
+def inner_ahead(seen: Evidence, along: str) -> tuple[float, float, float]:
+    """Return by how many nats what ties the document read to the one asked for is ahead of places, with its interval.
+
+    Of wrong answers of :func:`asked_inside`, fitted to one half of the sets and judged on the other, both ways.
+    """
+    each = []
+    for fitted, judged in ((seen.first, seen.new), (seen.new, seen.first)):
+        known = asked_inside(fitted.sum(0).astype(float))
+        asked = known.sum(1) > 0
+        told = []
+        for way in (along, ""):
+            expected = tables.by_pulls(known, way)[asked]
+            told.append(np.log(np.maximum(expected, 1e-9) / expected.sum(1, keepdims=True)))
+        wrong = (judged * (distances(len(known)) > 0))[:, asked]
+        each.append(((told[0] - told[1]) * wrong).sum((1, 2)))
+    of_sets = np.concatenate(each)
+    low, high = interval(resample_weights(len(of_sets)) @ of_sets)
+    return float(of_sets.sum()), float(low), float(high)
+
+
 def source_numbers(seen: Evidence) -> dict[str, str | float]:
     """Return each share of wrong answers with its interval over sets, and what four descriptions would give."""
     sets, total = seen.sets["eight"], seen.totals["eight"].astype(float)
     others = {"places": tables.by_pulls(total), "alike": alike(total)}
     others |= {along: tables.by_pulls(total, along) for along in ("distance", "trend")}
     own = tables.by_pulls(asked_inside(total))
+    ahead = {along: inner_ahead(seen, along) for along in ("distance", "trend")}
     found: dict[str, str | float] = {"wrong_inner_own": inner_near_share(own)}
+    found |= {f"wrong_inner_ahead_{along}": "{:.0f} ({:.0f} to {:.0f})".format(*x) for along, x in ahead.items()}
     for name, share in SHARES.items():
         low, high = share_interval(sets, share)
         found[f"wrong_{name}_seen"] = f"{share(total):.0%} ({low:.0%} to {high:.0%})"

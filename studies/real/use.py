@@ -140,6 +140,7 @@ def within_numbers(kept: Kept) -> dict[str, float | str]:
     within = [float(np.median(within_prompts(entry))) for entry in entries]
     means = [spearman(*map(profile_of, (entry["gradient"].values, entry["replaced"].values))) for entry in entries]
     found: dict[str, float | str] = {"use_within_least": min(within), "use_within_most": max(within)}
+    found["use_within_chat_about"] = within[list(FORMS).index("chat_about")]
     ways = ways_entry(kept)
     for way in ("gradient", "replaced", "deleted", "hidden"):
         p = profile_of(ways[way].values)

@@ -137,13 +137,15 @@ def test_set_up_is_in_one_fold_at_the_end():
     page[0] += [
         cell("imports", "input"),
         cell("figure", "input", table),
+        cell("m = 2", None, parameters=True),
         cell("idea", None),
         cell("said", "all", glued),
     ]
     page[0] += nodes.section("", nodes.title(text="Below"), cell("glue", "input", glued), nodes.paragraph(text="End."))
     pages.fold_setup(None, page)
-    _, figure, idea, below, begin, *moved, end = page[0]
-    assert [figure[0].astext(), idea.astext(), below.astext()] == ["figure", "idea", "Below\n\nEnd."]
+    _, figure, own, idea, below, begin, *moved, end = page[0]
+    shown = [x.astext() for x in (figure[0], own, idea, below)]
+    assert shown == ["figure", "m = 2", "idea", "Below\n\nEnd."]
     assert [one.astext() for one in moved] == ["n = 1", "imports", "said", "glue"]
     assert "<summary>Code for this page</summary>" in begin.astext() and end.astext() == "</details>"
     assert not any("hide_mode" in one for one in moved) and figure["hide_mode"] == "input"
