@@ -106,6 +106,7 @@ def right_numbers(entry: xr.Dataset) -> dict[str, Any]:
     for name, x in hits.items():
         share, low, high = share_over_questions(x, question)
         found[name] = int(x.sum())
+        found[f"{name}_range"] = f"{low:.0%} to {high:.0%}"
         found[f"{name}_said"] = f"{x.sum()} ({share:.0%}, {low:.0%} to {high:.0%})"
     found |= remembered_numbers(question, hits["deletion"])
     found["not_last"] = int((~hits["last"]).sum())
