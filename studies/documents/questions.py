@@ -41,6 +41,7 @@ def question_numbers(seen: Evidence) -> dict[str, Any]:
         "questions_tokens": float(entry["tokens"].mean()),
         "questions_rank": float((entry["rank"] == 0).mean()),
         "questions_same": float(entry["same"].mean()),
+        "questions_first_lead": differ["first"].mean,
         "questions_first_said": with_interval(differ["first"], "+.3f"),
         "questions_last_said": with_interval(differ["last"], "+.3f"),
     }
@@ -86,12 +87,13 @@ def mixed_numbers(seen: Evidence) -> dict[str, Any]:
     mixed = entry["correct"].values.astype(float)
     ranked = seen.questions["eight"]["correct"].sel(place=entry["place"]).values.astype(float)
     first, same = (x[:, 0] - x[:, 1:-1].mean(1) for x in (mixed, ranked))
-    found = {f"{name}_said": with_interval(x, "+.3f") for name, (x, _) in judge_mixed(seen).items()}
+    found: dict[str, Any] = {f"{name}_said": with_interval(x, "+.3f") for name, (x, _) in judge_mixed(seen).items()}
     found["rows_last"] = f"{rows_to_see(judge_mixed(seen)['last'][0], len(mixed))}"
     found["rows_first"] = f"{rows_to_see(judge_mixed(seen)['first'][0], len(mixed))}"
     found["change_said"] = with_interval(paired_difference(first - same), "+.2f")
     found["same_said"] = with_interval(paired_difference(same), "+.3f")
     found["same_last_said"] = with_interval(end_less_between(ranked, -1), "+.3f")
+    found["first_lead"] = end_less_between(mixed, 0).mean
     found |= {"ends": ends_shown(mixed), "same_ends": ends_shown(ranked)}
     return {f"mixed_{name}": x for name, x in found.items()} | shares_by_place("mixed", mixed)
 

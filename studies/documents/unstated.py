@@ -191,17 +191,23 @@ def search_numbers(entry: xr.Dataset, searched: xr.Dataset) -> dict[str, Any]:
     unknown = {"searched": hits, **either_of, "looked": looked}
     unknown["then"] = looked | (named != 1) & either_of["searched_two"]
     unknown["all"] = unknown["then"] | (rank == 0)
+    unknown["asked_two"] = rank <= 1
     found |= {f"unknown_{name}": int(x[~closed].sum()) for name, x in unknown.items()}
-    found |= {
-        "names": int((searched["apart"].values > 0).sum()),
-        "looked_one": int((named == 1).sum()),
-        "looked_one_right": int(right[named == 1].sum()),
-        "looked_none": int((searched["apart"].values > 0).sum() - (named > 0).sum()),
-        "first_rule": int((searched["named_right"].values[searched["named_by"].values == 1] == 1).sum()),
-    }
     found |= {name: int(unknown[name].sum()) for name in ("then", "all")}
-    found |= {"known_two": int(two[closed].sum()), "read": 2 - (named == 1).mean()}
-    return {f"right_{name}": x for name, x in found.items()}
+    return {f"right_{name}": x for name, x in (found | look_up_numbers(searched)).items()}
+
+
+def look_up_numbers(searched: xr.Dataset) -> dict[str, float]:
+    """Return how many right answers add names and numbers, and how many passages hold all of these."""
+    adds, named = searched["apart"].values > 0, searched["apart_by"].values
+    return {
+        "names": int(adds.sum()),
+        "looked_one": int((named == 1).sum()),
+        "looked_one_right": int((searched["apart_right"].values[named == 1] == 1).sum()),
+        "looked_none": int(adds.sum() - (named > 0).sum()),
+        "first_rule": int((searched["named_right"].values[searched["named_by"].values == 1] == 1).sum()),
+        "read": 2 - float((named == 1).mean()),
+    }
 
 
 def wrong_numbers(searched: xr.Dataset) -> dict[str, int]:

@@ -10,7 +10,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from posbias.comparison.distances import spearman
-from posbias.comparison.resampling import interval
+from posbias.comparison.resampling import interval, resample_weights
 from studies.palette import MODEL_COLOURS
 from studies.real.checks import first_shares
 from studies.real.tables import draw_profiles, gap_table, part_of, profile_of, within_prompts
@@ -153,6 +153,7 @@ def within_numbers(kept: Kept) -> dict[str, float | str]:
     found["use_within_gradient"] = float(np.median(within_prompts(ways)))
     for short in ("256", "chat_about"):
         found[f"use_moved_{short}"] = float(np.nanmean(kept[FORMS[short][1]]["replaced"].values, axis=0).mean())
+    found["use_within_gradient_deleted"] = float(np.median(within_prompts(ways, "gradient", "deleted")))
     found["use_within_deleted"] = float(np.median(within_prompts(ways, "deleted", "replaced")))
     return found | {"use_means_least": min(means), "use_means_most": max(means)}
 
@@ -173,6 +174,25 @@ def step_numbers(kept: Kept) -> dict[str, str]:
     return found
 
 
+def came_numbers(kept: Kept) -> dict[str, str]:
+    """Return how much the likeliest token's probability changes per replacement, as its gradient expects and really.
+
+    At the first token, and at the mean one; the ratio of both has its 95% interval over prompts.
+    """
+    expected, came, long = (kept[f"smollm2.use-{name}"] for name in ("64-step", "64-likeliest", "256-step"))
+    found = {}
+    for short, step, change in (("64", expected["step"], came["likeliest"]), ("256", long["step"], long["likeliest"])):
+        sizes = np.stack([step.values, change.values]).astype(float)  # not every prompt has every place
+        weights = np.vstack([np.ones(sizes.shape[1]), resample_weights(sizes.shape[1])])
+        at = (weights @ np.nan_to_num(sizes)) / np.maximum(weights @ np.isfinite(sizes), 1e-9)
+        for place, (step_sizes, changes) in (("first", at[..., 0]), ("mean", at.mean(-1))):
+            times = changes / step_sizes
+            low, high = interval(times[1:])
+            found[f"use_came_{place}_{short}"] = f"{step_sizes[0]:.3f} and {changes[0]:.3f}"
+            found[f"use_came_{place}_{short}_times"] = f"{times[0]:.2f} ({low:.2f} to {high:.2f})"
+    return found
+
+
 def small_numbers(kept: Kept) -> dict[str, float]:
     """Return what the ten models' beginning counts at most, over its middle, and who differs at 256 tokens."""
     gaps = gap_table({name: kept[entry] for name, entry in LONGER.items()}, resamples=1000)
@@ -183,6 +203,9 @@ def small_numbers(kept: Kept) -> dict[str, float]:
     control: dict[str, float] = {}
     for size, names in ((64, SMALL), (256, LONGER)):
         times, low, _ = np.transpose([gap_of(kept[entry], "rest") for entry in names.values()])
+        parts = gap_table({name: kept[entry] for name, entry in names.items()}, resamples=1000)
+        for part in ("first", "end"):
+            control[f"use_small_{part}_{size}"] = float(parts.xs(part, level="part")["times"].median())
         control[f"use_small_control_{size}"] = int((low > 1).sum())
         control[f"use_small_control_{size}_median"] = float(np.median(times))
     return {
@@ -197,4 +220,4 @@ def small_numbers(kept: Kept) -> dict[str, float]:
 def numbers(kept: Kept, parts: pd.DataFrame) -> dict[str, float | str]:
     """Return all numbers of use that the book's prose quotes."""
     of_parts = form_numbers(parts) | control_numbers(kept) | share_numbers(kept, parts)
-    return of_parts | within_numbers(kept) | step_numbers(kept) | small_numbers(kept)
+    return of_parts | within_numbers(kept) | step_numbers(kept) | came_numbers(kept) | small_numbers(kept)
